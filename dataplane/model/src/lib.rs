@@ -1,0 +1,20 @@
+//! The ground: what a topic's layout is, how it changes, who consumes what, and when it should change.
+//!
+//! Everything here is a value or a pure state machine. It knows no clock, no randomness, no bytes of a wire or a disk,
+//! and no Kubernetes; time and random ids are arguments.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+pub mod buckets;
+pub mod hash;
+pub mod id;
+pub mod range;
+
+pub use buckets::{BucketIndex, Buckets};
+pub use hash::KeyHash;
+pub use id::{AttachNo, Epoch, Fence, Generation, Incarnation, Micros, Offset, Round, SegmentId, SessionId};
+pub use range::HashRange;
