@@ -1,1 +1,9 @@
+//! A node, a producer and a consumer without sockets, clocks or threads: events in, effects out.
+//!
+//! The same code runs behind tokio and in the simulator. Time is an argument; what must be durable before it is shown
+//! waits for `Event::Synced`.
+#![forbid(unsafe_code)]
 
+pub mod event;
+
+pub use event::{ChannelId, ConnectionId, Effect, Event, Peer};

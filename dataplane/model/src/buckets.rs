@@ -45,7 +45,7 @@ impl Buckets {
     /// The bucket of one hash of the bucket ring.
     #[must_use]
     pub fn of(self, hash: u16) -> BucketIndex {
-        // The first bucket whose successor starts beyond `hash`: floor((((hash + 1) * N - 1) / 65536.
+        // The last bucket that starts at or before `hash`: floor(((hash + 1) * N - 1) / 65536).
         BucketIndex((((u64::from(hash) + 1) * u64::from(self.count()) - 1) / u64::from(BUCKETS_MAX)) as u32)
     }
 

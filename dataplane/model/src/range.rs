@@ -61,7 +61,8 @@ impl HashRange {
         let (start, size) = (u32::from(self.start), self.size());
         let border = move |i: u32| start + (u64::from(i) * u64::from(size)).div_ceil(u64::from(k)) as u32;
         (1..=size).contains(&k).then(|| {
-            (0..k as usize).map(move |i| Self { start: border(i as u32) as u16, end: (border(i as u32 + 1) - 1) as u16 })
+            (0..k as usize)
+                .map(move |i| Self { start: border(i as u32) as u16, end: (border(i as u32 + 1) - 1) as u16 })
         })
     }
 
