@@ -12,9 +12,14 @@ extern crate std;
 pub mod buckets;
 pub mod hash;
 pub mod id;
+pub mod layout;
+pub mod operation;
+pub mod placement;
 pub mod range;
 
 pub use buckets::{BucketIndex, Buckets};
 pub use hash::KeyHash;
 pub use id::{AttachNo, Epoch, Fence, Generation, Incarnation, Micros, Offset, Round, SegmentId, SessionId};
+pub use operation::SubscriptionName;
+pub use placement::StoreName;
 pub use range::HashRange;
