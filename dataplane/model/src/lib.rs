@@ -16,6 +16,7 @@ pub mod layout;
 pub mod operation;
 pub mod placement;
 pub mod range;
+pub mod scale;
 
 pub use buckets::{BucketIndex, Buckets};
 pub use hash::KeyHash;
