@@ -23,7 +23,7 @@ mod subscription;
 
 pub use commit::{CommitError, commit};
 pub use ledger::{Clocks, Home, LAST_REQUESTS_MAX, Ledger, Outcome, Pending, SUBSCRIPTIONS_MAX, Settled};
-pub use next::{Confirmed, Next, Seal, Step, Successor, next, steps};
+pub use next::{Confirmed, Next, Seal, Step, next, steps};
 pub use plan::{Given, Refusal, plan};
 pub use subscription::{Start, Subscription, SubscriptionKind, SubscriptionName};
 

@@ -3,10 +3,10 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-use super::{Kind, Ledger, Operation, Subscription, SubscriptionName};
+use super::{Kind, Ledger, Operation, Subscription};
 use crate::layout::Segment;
 use crate::placement::{Hosts, StoreName};
-use crate::{Buckets, Fence, HashRange, SegmentId};
+use crate::{Epoch, Fence, SegmentId};
 
 /// One command to one store; repeating it changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,8 +24,10 @@ pub enum Step {
         store: StoreName,
         /// Which.
         segment: SegmentId,
-        /// What continues it and where that is, in ring order: what a redirected producer is told.
-        successors: Vec<Successor>,
+        /// The epoch of the layout that replaces it.
+        epoch: Epoch,
+        /// What continues it, as their headers say, in ring order: what a redirected producer is told.
+        successors: Vec<Segment>,
     },
     /// Make a cursor on each of these segments, where `subscription.start` says.
     OpenCursors {
@@ -42,8 +44,8 @@ pub enum Step {
         store: StoreName,
         /// Ascending, sealed ones included.
         segments: Vec<SegmentId>,
-        /// Whose cursors.
-        subscription: SubscriptionName,
+        /// Whose cursors: those of its generation and older ones.
+        subscription: Subscription,
     },
     /// Remove these segments with their data.
     DeleteSegments {
@@ -68,32 +70,13 @@ impl Step {
     }
 }
 
-/// A segment that continues a sealed one.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Successor {
-    /// Its id.
-    pub id: SegmentId,
-    /// The hashes it owns.
-    pub range: HashRange,
-    /// How many buckets it has.
-    pub buckets: Buckets,
-    /// Where it lies.
-    pub store: StoreName,
-}
-
-impl From<&Segment> for Successor {
-    fn from(segment: &Segment) -> Self {
-        Self { id: segment.id, range: segment.range, buckets: segment.buckets, store: segment.store.clone() }
-    }
-}
-
 /// What a store answered to a seal: the successors that it recorded with the first one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seal {
     /// The sealed segment.
     pub segment: SegmentId,
     /// What its store recorded.
-    pub successors: Vec<Successor>,
+    pub successors: Vec<Segment>,
 }
 
 /// The steps that stores confirmed to this leader under one fence. It lives in memory only: a new leader starts with an
@@ -193,9 +176,14 @@ pub fn steps(ledger: &Ledger) -> Vec<Step> {
         Kind::Subscribe(subscription) => by_store(ledger, &[])
             .map(|(store, segments)| Step::OpenCursors { store, segments, subscription: subscription.clone() })
             .collect(),
-        Kind::Unsubscribe(name) => by_store(ledger, &[])
-            .map(|(store, segments)| Step::DropCursors { store, segments, subscription: name.clone() })
-            .collect(),
+        Kind::Unsubscribe(name) => {
+            let drop = |subscription: &Subscription| {
+                by_store(ledger, &[])
+                    .map(|(store, segments)| Step::DropCursors { store, segments, subscription: subscription.clone() })
+                    .collect()
+            };
+            ledger.subscriptions.get(name).map(drop).unwrap_or_default()
+        }
         Kind::Delete => by_store(ledger, &operation.children)
             .map(|(store, segments)| Step::DeleteSegments { store, segments })
             .collect(),
@@ -207,9 +195,8 @@ fn create_then_seal(ledger: &Ledger, operation: &Operation) -> Vec<Step> {
     let create = |segment: &Segment| Step::Create { segment: segment.clone(), subscriptions: subscriptions.clone() };
     let seal = |id: &SegmentId| {
         let parent = ledger.layout.as_ref()?.segment(*id)?;
-        let successors =
-            operation.children.iter().filter(|child| child.parents.contains(id)).map(Successor::from).collect();
-        Some(Step::Seal { store: parent.store.clone(), segment: *id, successors })
+        let successors = operation.children.iter().filter(|child| child.parents.contains(id)).cloned().collect();
+        Some(Step::Seal { store: parent.store.clone(), segment: *id, epoch: operation.epoch, successors })
     };
     operation.children.iter().map(create).chain(operation.parents.iter().filter_map(seal)).collect()
 }
