@@ -98,3 +98,62 @@ pub fn place(hosts: &[Host], guests: &[Guest]) -> Option<Vec<StoreName>> {
     }
     Some(placed)
 }
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec;
+
+    use super::*;
+
+    fn hosts(loads: &[(&str, u64)]) -> Vec<Host> {
+        loads.iter().map(|(name, load)| Host { store: (*name).into(), connected: true, load: *load }).collect()
+    }
+
+    fn guest(weight: u64, parent_store: Option<&str>, apart: Option<u64>) -> Guest {
+        Guest { weight, parent_store: parent_store.map(Into::into), apart: apart.map(SegmentId) }
+    }
+
+    #[track_caller]
+    fn check(loads: &[(&str, u64)], guests: &[Guest], expected: &[&str]) {
+        let placed = place(&hosts(loads), guests).unwrap();
+        assert_eq!(placed.iter().map(|store| store.0.as_str()).collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn a_segment_goes_to_the_least_load_then_its_parents_store_then_the_lowest_ordinal() {
+        check(&[("n-0", 5), ("n-1", 4), ("n-2", 6)], &[guest(1, Some("n-0"), None)], &["n-1"]);
+        check(&[("n-0", 5), ("n-1", 5), ("n-2", 5)], &[guest(1, Some("n-2"), None)], &["n-2"]);
+        check(&[("n-10", 5), ("n-9", 5), ("n-11", 5)], &[guest(1, None, None)], &["n-9"]);
+        check(&[("b", 5), ("a", 5)], &[guest(1, None, None)], &["a"]);
+    }
+
+    #[test]
+    fn a_placed_segment_weighs_on_its_store() {
+        let guests = [guest(3, None, None), guest(1, None, None), guest(1, None, None), guest(9, None, None)];
+        check(&[("n-0", 0), ("n-1", 1)], &guests, &["n-0", "n-1", "n-1", "n-0"]);
+    }
+
+    #[test]
+    fn children_of_one_split_go_apart_while_there_are_stores() {
+        let two = [guest(1, Some("n-0"), Some(7)), guest(1, Some("n-0"), Some(7))];
+        check(&[("n-0", 0), ("n-1", 900)], &two, &["n-0", "n-1"]);
+        let four = vec![guest(1, None, Some(7)); 4];
+        check(&[("n-0", 0), ("n-1", 900), ("n-2", 1)], &four, &["n-0", "n-2", "n-1", "n-0"]);
+    }
+
+    #[test]
+    fn a_store_that_is_not_connected_gets_nothing() {
+        let mut hosts = hosts(&[("n-0", 0), ("n-1", 9)]);
+        hosts[0].connected = false;
+        assert_eq!(place(&hosts, &[guest(1, Some("n-0"), None)]), Some(vec!["n-1".into()]));
+        hosts[1].connected = false;
+        assert_eq!(place(&hosts, &[guest(1, None, None)]), None);
+    }
+
+    #[test]
+    fn an_ordinal_is_the_trailing_number() {
+        for (name, ordinal) in [("braid-node-12", 12), ("0", 0), ("n", u64::MAX), ("", u64::MAX), ("n-1x", u64::MAX)] {
+            assert_eq!(StoreName::from(name).ordinal(), ordinal, "`{name}`");
+        }
+    }
+}
