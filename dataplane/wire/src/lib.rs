@@ -7,6 +7,7 @@ pub mod convert;
 pub mod delivery;
 pub mod entry;
 pub mod frame;
+pub mod message;
 
 /// The protobuf messages of `proto/braid/v1`.
 #[allow(unreachable_pub, clippy::use_self, reason = "generated")]
@@ -17,6 +18,7 @@ pub mod proto {
 pub use delivery::Delivery;
 pub use entry::{Entry, Header};
 pub use frame::{Frame, FrameError};
+pub use message::Message;
 
 /// The protocol version that `Hello` announces.
 pub const VERSION: u32 = 1;
