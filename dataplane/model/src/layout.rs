@@ -10,9 +10,11 @@ use crate::{Buckets, Epoch, HashRange, KeyHash, Micros, SegmentId, StoreName};
 
 mod change;
 mod lineage;
+mod rebuild;
 pub mod rules;
 
 pub use change::{Child, INITIAL_SEGMENTS_MAX, INTO_MAX, INTO_MIN, Unfit, create};
+pub use rebuild::{Found, Rebuilt, rebuild};
 pub use rules::{SEGMENTS_MAX, Violation};
 
 /// Whether a segment takes appends.

@@ -15,14 +15,16 @@ use alloc::vec::Vec;
 use crate::layout::Segment;
 use crate::{Buckets, Epoch, Incarnation, Micros, SegmentId};
 
+mod adopt;
 mod commit;
 mod ledger;
 mod next;
 mod plan;
 mod subscription;
 
+pub use adopt::{Adopted, Holding, adopt};
 pub use commit::{CommitError, commit};
-pub use ledger::{Clocks, Home, LAST_REQUESTS_MAX, Ledger, Outcome, Pending, SUBSCRIPTIONS_MAX, Settled};
+pub use ledger::{Clocks, Home, LAST_REQUESTS_MAX, Ledger, Outcome, PENDING_MAX, Pending, SUBSCRIPTIONS_MAX, Settled};
 pub use next::{Confirmed, Next, Seal, Step, next, steps};
 pub use plan::{Given, Refusal, plan};
 pub use subscription::{Start, Subscription, SubscriptionKind, SubscriptionName};

@@ -14,6 +14,8 @@ use crate::{Epoch, Fence, Incarnation, Micros};
 
 /// The most subscriptions of a topic: the bound of the status list.
 pub const SUBSCRIPTIONS_MAX: usize = 256;
+/// From so many pending changes on, subscriptions neither come nor go before a store has paid.
+pub const PENDING_MAX: usize = 1_024;
 /// How many finished requests a topic remembers; the oldest are forgotten first.
 pub const LAST_REQUESTS_MAX: usize = 32;
 
@@ -136,7 +138,10 @@ impl Ledger {
         let mut after = Self { operation: None, ..self.clone() };
         for (number, step) in steps(self).into_iter().enumerate().filter(|(number, _)| !confirmed.holds(*number)) {
             match step {
-                Step::OpenCursors { .. } | Step::DropCursors { .. } => {
+                Step::OpenCursors { ref store, ref subscription, .. }
+                | Step::DropCursors { ref store, ref subscription, .. } => {
+                    // Opening replaces an older generation and dropping removes it: what was owed before is void.
+                    after.pending.retain(|pending| !pending.step.is_of(store, &subscription.name));
                     after.pending.push(Pending { op: operation.op, step });
                 }
                 _ => return Err(CommitError::StepMissing { op: operation.op, number }),

@@ -3,7 +3,7 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-use super::{Kind, Ledger, Operation, Subscription};
+use super::{Kind, Ledger, Operation, Subscription, SubscriptionName};
 use crate::layout::Segment;
 use crate::placement::{Hosts, StoreName};
 use crate::{Epoch, Fence, SegmentId};
@@ -66,6 +66,16 @@ impl Step {
             | Self::OpenCursors { store, .. }
             | Self::DropCursors { store, .. }
             | Self::DeleteSegments { store, .. } => store,
+        }
+    }
+
+    /// Whether it changes cursors of that subscription on that store.
+    pub(super) fn is_of(&self, at: &StoreName, name: &SubscriptionName) -> bool {
+        match self {
+            Self::OpenCursors { store, subscription, .. } | Self::DropCursors { store, subscription, .. } => {
+                store == at && subscription.name == *name
+            }
+            _ => false,
         }
     }
 }

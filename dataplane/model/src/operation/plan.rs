@@ -4,7 +4,7 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::{Kind, Ledger, Operation, Request, SUBSCRIPTIONS_MAX, Subscription, SubscriptionName};
+use super::{Kind, Ledger, Operation, PENDING_MAX, Request, SUBSCRIPTIONS_MAX, Subscription, SubscriptionName};
 use crate::layout::{self, Child, Layout, SEGMENTS_MAX, Segment, State, Unfit};
 use crate::placement::{self, Guest, Hosts, StoreName};
 use crate::{Buckets, Epoch, Generation, Micros, SegmentId};
@@ -46,6 +46,8 @@ pub enum Refusal {
     SubscriptionUnknown { name: SubscriptionName },
     #[error("the topic has `{found}` subscriptions, at most {SUBSCRIPTIONS_MAX} are allowed")]
     TooManySubscriptions { found: usize },
+    #[error("stores that are not connected owe `{found}` changes of cursors, at most {PENDING_MAX} are allowed")]
+    TooManyPending { found: usize },
 }
 
 impl Refusal {
@@ -64,13 +66,15 @@ impl Refusal {
             Self::SubscriptionExists { .. } => "SubscriptionExists",
             Self::SubscriptionUnknown { .. } => "SubscriptionUnknown",
             Self::TooManySubscriptions { .. } => "TooManySubscriptions",
+            Self::TooManyPending { .. } => "TooManyPending",
         }
     }
 
     /// Whether the same request may be planned later without anybody changing it.
     #[must_use]
     pub const fn is_passing(&self) -> bool {
-        matches!(self, Self::Busy { .. } | Self::NotCreated | Self::NoStoreConnected | Self::StoreSilent { .. })
+        use Refusal::{Busy, NoStoreConnected, NotCreated, StoreSilent, TooManyPending};
+        matches!(self, Busy { .. } | NotCreated | NoStoreConnected | StoreSilent { .. } | TooManyPending { .. })
     }
 }
 
@@ -89,7 +93,7 @@ pub fn plan(
         return Err(Refusal::AlreadySettled { uid: uid.into() });
     }
     if let Some(under_way) = &ledger.operation
-        && *request != Request::Delete
+        && (*request != Request::Delete || under_way.kind == Kind::Delete)
     {
         return Err(Refusal::Busy { op: under_way.op, name: under_way.kind.name() });
     }
@@ -117,6 +121,7 @@ pub fn plan(
             if !ledger.subscriptions.contains_key(name) {
                 return Err(Refusal::SubscriptionUnknown { name: name.clone() });
             }
+            may_owe_more(ledger)?;
             (Kind::Unsubscribe(name.clone()), Vec::new())
         }
         Request::Delete => (Kind::Delete, Vec::new()),
@@ -149,7 +154,12 @@ fn may_subscribe(ledger: &Ledger, name: &SubscriptionName) -> Result<(), Refusal
         return Err(Refusal::SubscriptionExists { name: name.clone(), generation: existing.generation });
     }
     let found = ledger.subscriptions.len();
-    if found >= SUBSCRIPTIONS_MAX { Err(Refusal::TooManySubscriptions { found }) } else { Ok(()) }
+    if found >= SUBSCRIPTIONS_MAX { Err(Refusal::TooManySubscriptions { found }) } else { may_owe_more(ledger) }
+}
+
+fn may_owe_more(ledger: &Ledger) -> Result<(), Refusal> {
+    let found = ledger.pending.len();
+    if found >= PENDING_MAX { Err(Refusal::TooManyPending { found }) } else { Ok(()) }
 }
 
 /// Each parent once, as the children name them.

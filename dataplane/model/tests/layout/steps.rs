@@ -208,6 +208,23 @@ fn a_silent_store_blocks_what_needs_it_and_nothing_else() {
 }
 
 #[test]
+fn a_store_owes_only_the_last_change_of_a_subscription() {
+    let mut world = topic();
+    world.hosts.stores[2].connected = false;
+    for request in [subscribe("audit"), Request::Unsubscribe { name: "audit".into() }, subscribe("audit")] {
+        world.run(&request);
+    }
+    let owed: Vec<_> =
+        world.ledger.pending.iter().map(|pending| (pending.op, pending.step.store().0.as_str())).collect();
+    assert_eq!(owed, [(6, "node-2")]);
+    let mut full = world.ledger.clone();
+    full.pending = vec![full.pending[0].clone(); 1_024];
+    world.ledger = full;
+    let refusal = world.begin(&subscribe("more"), None).unwrap_err();
+    assert_eq!(refusal, Refusal::TooManyPending { found: 1_024 });
+}
+
+#[test]
 fn a_store_lost_in_the_middle_is_waited_for() {
     let mut world = topic();
     world.begin(&Request::Split { segment: SegmentId(2), into: 3 }, None).unwrap();
@@ -272,6 +289,7 @@ fn a_delete_cuts_an_operation_short_and_leaves_nothing() {
     world.begin(&Request::Split { segment: SegmentId(2), into: 5 }, None).unwrap();
     assert_eq!(world.lead(1, 3), Ok(false));
     world.begin(&Request::Delete, None).unwrap();
+    assert_eq!(world.begin(&Request::Delete, None), Err(Refusal::Busy { op: 5, name: "delete" }));
     assert_eq!(world.ledger.operation.as_ref().map(|operation| (operation.op, operation.epoch)), Some((5, Epoch(0))));
     assert_eq!(world.lead(1, usize::MAX), Ok(true));
     assert!(world.stores.0.is_empty());
