@@ -1,0 +1,87 @@
+# shellcheck shell=bash
+# What every script of e2e shares: where things are kept, how they speak, how they wait. Sourced, never run.
+#
+# Words: `cache` is the one folder outside the tree and the run's own folder that the scripts write to.
+
+set -euo pipefail
+e2e=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+root=$(dirname "$e2e")
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/braid
+cargo_target=${CARGO_TARGET_DIR:-$cache/target}
+mkdir -p "$cache"/{bin,image,lock,log}
+
+say() { printf '%s\n' "$*" >&2; }
+die() { say "${0##*/}: $*"; exit 1; }
+
+# quoted WORD...: the words as one line of shell
+quoted() { printf '%q ' "$@"; }
+
+# content_hash PATH...: 16 hex digits that change with a name or a byte of the files under PATH
+content_hash() {
+  local p
+  for p in "$@"; do (cd "$(dirname "$p")" && find "$(basename "$p")" -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum); done |
+    sha256sum | cut -c1-16
+}
+
+# locked NAME COMMAND...: runs it while no other script on this machine holds NAME
+locked() {
+  local name=$1 fd rc=0
+  shift
+  exec {fd}>"$cache/lock/$name"
+  flock -n "$fd" || { say "$name: waiting for another run that makes it"; flock "$fd"; }
+  "$@" || rc=$?
+  exec {fd}>&-
+  return "$rc"
+}
+
+# with_progress NAME COMMAND...: runs it with its output in a log, with a line every 10 s; the log's end if it fails
+with_progress() {
+  local name=$1 log from=$SECONDS pid rc=0
+  shift
+  log=$cache/log/$name.log
+  "$@" >"$log" 2>&1 </dev/null &
+  pid=$!
+  while ! timeout 10 tail --pid="$pid" -f /dev/null; do
+    say "$name: $((SECONDS - from)) s, $(wc -l <"$log") steps, last: $(tail -1 "$log" | cut -c1-100)"
+  done
+  wait "$pid" || rc=$?
+  ((rc == 0)) || { tail -30 "$log" >&2; say "$name: failed after $((SECONDS - from)) s; all of it is in $log"; }
+  return "$rc"
+}
+
+# until_true SECONDS COMMAND...: asks 5 times a second until it says yes; fails when the time is over
+until_true() {
+  local end=$((SECONDS + $1))
+  shift
+  until "$@" >/dev/null 2>&1; do
+    ((SECONDS < end)) || return 1
+    sleep 0.2
+  done
+}
+
+# need COMMAND|/FILE=PACKAGE...: installs the Debian packages of those that are missing
+need() {
+  local pair missing=()
+  for pair in "$@"; do
+    case $pair in
+    /*) [[ -e ${pair%%=*} ]] || missing+=("${pair#*=}") ;;
+    *) command -v "${pair%%=*}" >/dev/null || missing+=("${pair#*=}") ;;
+    esac
+  done
+  ((${#missing[@]})) || return 0
+  command -v apt-get >/dev/null && [[ $EUID == 0 ]] || die "please install: ${missing[*]}"
+  say "installing: ${missing[*]}"
+  locked packages with_progress packages install_packages "${missing[@]}"
+}
+
+# The toolchain is the user's own; a C compiler is needed by the TLS library.
+need_rust() {
+  command -v cargo >/dev/null || die "please install Rust 1.95 or newer (https://rustup.rs)"
+  need cc=gcc strip=binutils
+}
+
+install_packages() {
+  export DEBIAN_FRONTEND=noninteractive
+  apt-get -o DPkg::Lock::Timeout=300 update -q
+  apt-get -o DPkg::Lock::Timeout=300 install -q -y --no-install-recommends "$@"
+}
