@@ -93,7 +93,8 @@ impl Layout {
         if !(INTO_MIN..=INTO_MAX).contains(&k) {
             return Err(Unfit::IntoOutOfBounds { into: k });
         }
-        let ranges = parent.range.split(k).ok_or(Unfit::TooNarrow { id, size: parent.range.size(), into: k })?;
+        let ranges =
+            parent.range.split(k).ok_or_else(|| Unfit::TooNarrow { id, size: parent.range.size(), into: k })?;
         let buckets = clamp(parent.buckets.count() / k, ceiling);
         let merge_depth = parent.merge_depth;
         let child = |(i, range)| Child { id: SegmentId(i), range, buckets, parents: vec![id], merge_depth };

@@ -36,7 +36,7 @@ pub fn rebuild(found: impl IntoIterator<Item = Found>) -> Result<Rebuilt, Violat
     let mut found: Vec<Found> = found.into_iter().collect();
     found.sort_by_key(|found| found.segment.id);
     let named: BTreeSet<SegmentId> = found.iter().flat_map(|found| found.segment.children.iter().copied()).collect();
-    let next_segment_id = found.last().map_or(SegmentId(0), |last| last.segment.id.next());
+    let next_segment_id = found.last().map_or(SegmentId(0), |last| SegmentId(last.segment.id.0.saturating_add(1)));
     let (counted, orphans): (Vec<Found>, Vec<Found>) = found
         .into_iter()
         .partition(|found| found.committed || found.segment.parents.is_empty() || named.contains(&found.segment.id));

@@ -7,6 +7,8 @@ use super::{Buckets, Epoch, HashRange, Parts, Segment, SegmentId, State, StoreNa
 
 /// The most segments that one layout lists: the bound of the status list.
 pub const SEGMENTS_MAX: usize = 2_048;
+/// The highest epoch and the highest next segment id.
+pub const NUMBER_MAX: u64 = i64::MAX as u64;
 
 /// The rule that a layout breaks, with both sides of the mismatch.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -14,6 +16,8 @@ pub const SEGMENTS_MAX: usize = 2_048;
 pub enum Violation {
     #[error("the layout lists `{found}` segments, at most {SEGMENTS_MAX} are allowed")]
     TooManySegments { found: usize },
+    #[error("`{field}` is `{found}`, at most `{NUMBER_MAX}` is allowed")]
+    NumberTooLarge { field: &'static str, found: u64 },
     #[error("segment `{id}` is listed after segment `{before}`, ids must strictly increase")]
     IdOrder { before: SegmentId, id: SegmentId },
     #[error("segment `{id}` is listed, but the next id to be used is `{next}`")]
@@ -66,10 +70,13 @@ pub enum Violation {
     FieldChanged { id: SegmentId, field: &'static str },
 }
 
+type Rule = fn(&Parts) -> Result<(), Violation>;
+
 /// Every rule that one layout must keep; the first that is broken.
 pub fn check(parts: &Parts) -> Result<(), Violation> {
-    let rules: [fn(&Parts) -> Result<(), Violation>; 11] = [
+    let rules: [Rule; 12] = [
         the_list_is_bounded,
+        numbers_fit_a_status,
         ids_strictly_increase,
         epochs_lie_within_the_layouts,
         edges_name_listed_segments_once,
@@ -87,6 +94,16 @@ pub fn check(parts: &Parts) -> Result<(), Violation> {
 fn the_list_is_bounded(parts: &Parts) -> Result<(), Violation> {
     let found = parts.segments.len();
     if found > SEGMENTS_MAX { Err(Violation::TooManySegments { found }) } else { Ok(()) }
+}
+
+/// Ids and epochs are below 2^63: a status has no unsigned numbers, and there is always a next one.
+fn numbers_fit_a_status(parts: &Parts) -> Result<(), Violation> {
+    for (field, found) in [("nextSegmentId", parts.next_segment_id.0), ("epoch", parts.epoch.0)] {
+        if found > NUMBER_MAX {
+            return Err(Violation::NumberTooLarge { field, found });
+        }
+    }
+    Ok(())
 }
 
 /// Ids strictly increase in the list and lie below the next one, so none is ever used twice.

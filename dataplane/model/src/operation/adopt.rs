@@ -66,11 +66,11 @@ pub fn adopt(incarnation: Incarnation, highest_op: u64, holdings: &[Holding]) ->
     let seal = |segment: &Segment| Step::Seal {
         store: segment.store.clone(),
         segment: segment.id,
-        epoch: segment.sealed_epoch().unwrap_or(layout.epoch()),
+        epoch: segment.sealed_epoch().unwrap_or_else(|| layout.epoch()),
         successors: segment.children.iter().filter_map(header).cloned().collect(),
     };
     let seals = unsealed.iter().filter_map(|id| layout.segment(*id)).map(seal).collect();
-    let op = highest_op + 1;
+    let op = highest_op.saturating_add(1);
     // No home term was ever written to a disk; the op is above every one that a session of this topic can have seen, but for
     // a home that moved more often than the topic changed, whose sessions ended with the topic.
     let home = layout.active().next().map(|segment| Home { store: segment.store.clone(), term: op });

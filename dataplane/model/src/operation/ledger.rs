@@ -209,7 +209,7 @@ impl Ledger {
     pub fn above(&self, seen_op: u64) -> Self {
         let mut after = self.clone();
         if after.op <= seen_op {
-            after.op = seen_op + 1;
+            after.op = seen_op.saturating_add(1);
             if let Some(operation) = &mut after.operation {
                 operation.op = after.op;
                 if let Kind::Subscribe(subscription) = &mut operation.kind {

@@ -203,6 +203,10 @@ const MUTATIONS: &[(&str, Breaks)] = &[
         parts.segments[i].merge_depth += 1;
         named!(Violation::MergeDepth { .. })
     }),
+    ("the next id does not fit a status", |parts, _| {
+        parts.next_segment_id = SegmentId(u64::MAX);
+        named!(Violation::NumberTooLarge { .. })
+    }),
     ("the list is beyond its bound", |parts, _| {
         let last = parts.segments.last()?.clone();
         parts.segments.resize(SEGMENTS_MAX + 1, last);

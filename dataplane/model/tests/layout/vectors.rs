@@ -105,7 +105,8 @@ fn the_worked_dag_of_the_reference_comes_out() {
     let layout = world.layout();
     // Ours starts at epoch 1, the reference at 0.
     assert_eq!((layout.epoch(), layout.next_segment_id()), (Epoch(4), SegmentId(5)));
-    let rows: [(&str, u32, &[u64], &[u64], u64, Option<u64>, u32); 5] = [
+    type Row = (&'static str, u32, &'static [u64], &'static [u64], u64, Option<u64>, u32);
+    let rows: [Row; 5] = [
         ("0000-ffff", 4, &[], &[1, 2], 1, Some(2), 0),
         ("0000-7fff", 2, &[0], &[3], 2, Some(3), 0),
         ("8000-ffff", 2, &[0], &[4], 2, Some(4), 0),
