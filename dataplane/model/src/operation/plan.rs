@@ -113,7 +113,7 @@ pub fn plan(
         Request::Subscribe { name, kind, start } => {
             layout()?;
             may_subscribe(ledger, name)?;
-            let generation = Generation(ledger.op + 1);
+            let generation = Generation(ledger.op.saturating_add(1));
             let (name, kind, start) = (name.clone(), *kind, *start);
             (Kind::Subscribe(Subscription { name, kind, generation, start, since: given.now }), Vec::new())
         }
@@ -138,7 +138,7 @@ pub fn plan(
         _ => hosted(ledger.layout.as_ref(), &kind, children, &parents, epoch, given)?,
     };
     Ok(Operation {
-        op: ledger.op + 1,
+        op: ledger.op.saturating_add(1),
         incarnation: ledger.incarnation,
         kind,
         request: request_uid.map(Into::into),
