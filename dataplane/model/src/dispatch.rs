@@ -16,7 +16,8 @@
 //! - **Acks:** [`Dispatcher::ack`] returns what the cursor newly knows. Append that as a record; confirm the ack when the record
 //!   is durable. [`Output::Drained`] is to be recorded *after* it, and synced before anyone is told.
 //! - **Restart:** rebuild the cursor from its records and make a new dispatcher: everything unacked is sent again.
-//! - Owner numbers rise over all lives if `owner_floor` does: the start counter of the store in the high 32 bits will do.
+//! - Owner numbers rise over all lives if [`Past::owner_floor`] does.
+//! - A give-back counts once the bucket is withdrawn or the attach leaves, so a `Detach` goes before its give-backs.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
@@ -28,7 +29,7 @@ use crate::assign::{Strategy, assign};
 use crate::cursor::{ACKED_RANGES_MAX, Cursor, CursorError};
 use crate::gate::Gate;
 use crate::handoff::{Attach, Effect, Event, Ownership};
-use crate::offsets::OffsetRange;
+use crate::offsets::{OffsetRange, OffsetSet};
 pub use crate::reading::Lane;
 use crate::reading::Reading;
 use crate::{BucketIndex, Buckets, Generation, Micros, Offset, Round, SegmentId, SessionId};
@@ -58,12 +59,23 @@ pub struct Policy {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OwnerNo(pub u64);
 
+/// What earlier lives of a dispatcher may have done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Past {
+    /// None of them used an owner number above: the start counter of the store in the high 32 bits needs no record.
+    pub owner_floor: OwnerNo,
+    /// None of them sent a message from here on: the segment's end when the store opened.
+    pub sent_below: Offset,
+}
+
 /// What the engine does next, besides deliveries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// `attach` owns the bucket from now on.
-    Granted { attach: Attach, bucket: BucketIndex, round: Round, owner: OwnerNo },
-    /// The bucket went on to its next owner, or to nobody, with nothing of `attach` in flight.
+    /// `attach` owns the bucket from now on. Messages below `redelivered_below` may have been sent before, to anyone.
+    Granted { attach: Attach, bucket: BucketIndex, round: Round, owner: OwnerNo, redelivered_below: Offset },
+    /// The bucket moves away: no more of it comes to `attach`, which acks what it shows to its application and gives back the rest.
+    Withdrawn { attach: Attach, bucket: BucketIndex, round: Round },
+    /// Nothing of a withdrawn bucket is in flight to `attach` any more.
     Released { attach: Attach, bucket: BucketIndex, round: Round },
     /// The deadline passed: `attach` must drop what it holds of this round; its acks for it are refused.
     Revoked { attach: Attach, bucket: BucketIndex, round: Round },
@@ -175,7 +187,7 @@ pub struct Entry {
 }
 
 /// What becomes of an entry that was offered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Offer {
     /// Send it: it is in flight now.
     Send(Delivery),
@@ -186,7 +198,7 @@ pub enum Offer {
 }
 
 /// Where an entry goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delivery {
     /// To whom.
     pub attach: Attach,
@@ -194,8 +206,10 @@ pub struct Delivery {
     pub round: Round,
     /// The bucket's owner number.
     pub owner: OwnerNo,
-    /// Some of it was sent before in this dispatcher's life.
+    /// Some of it may have been sent before.
     pub redelivered: bool,
+    /// What of it is acked already, in order: not to be shown to the application again.
+    pub acked: Vec<OffsetRange>,
 }
 
 /// One attached consumer.
@@ -215,8 +229,8 @@ struct Member {
 struct Slot {
     ownership: Ownership,
     owner: OwnerNo,
-    /// The end of the furthest entry ever sent.
-    sent_to: Offset,
+    /// Its messages below may have been sent before.
+    sent_below: Offset,
 }
 
 /// All deliveries of one (segment, ordered subscription). See the module for its contract.
@@ -241,12 +255,12 @@ pub struct Dispatcher {
 }
 
 impl Dispatcher {
-    /// A dispatcher without consumers. `owner_floor`: every owner number of a former life is below or equal.
+    /// A dispatcher without consumers. `past` is what former lives may have done: the default for a new cursor.
     #[must_use]
-    pub fn new(buckets: Buckets, cursor: Cursor, gate: Gate, policy: Policy, owner_floor: OwnerNo) -> Self {
+    pub fn new(buckets: Buckets, cursor: Cursor, gate: Gate, policy: Policy, past: Past) -> Self {
         let n = buckets.count() as usize;
         let start = cursor.first_unacked();
-        let slot = Slot { ownership: Ownership::NEW, owner: owner_floor, sent_to: start };
+        let slot = Slot { ownership: Ownership::NEW, owner: past.owner_floor, sent_below: past.sent_below };
         Self {
             buckets,
             policy,
@@ -257,7 +271,7 @@ impl Dispatcher {
             slots: vec![slot; n],
             assigned: vec![None; n],
             deadlines: BTreeMap::new(),
-            owner: owner_floor,
+            owner: past.owner_floor,
             reading: Reading::new(n, start),
             last_lane: Lane::Catch,
             outputs: VecDeque::new(),
@@ -458,17 +472,19 @@ impl Dispatcher {
         };
         self.reading.passed(lane, range);
         let slot = &mut self.slots[bucket.0 as usize];
-        let redelivered = left.iter().any(|part| part.from() < slot.sent_to);
-        slot.sent_to = slot.sent_to.max(range.to());
+        let redelivered = left.iter().any(|part| part.from() < slot.sent_below);
+        slot.sent_below = slot.sent_below.max(range.to());
         let owner = slot.owner;
-        for part in left {
+        let unacked: OffsetSet = left.into_iter().collect();
+        for part in unacked.iter() {
             let ownership = mem::replace(&mut slot.ownership, Ownership::NEW);
             slot.ownership = ownership.step(Event::Sent(part)).0;
         }
+        let acked = unacked.missing(range);
         if let Some(member) = self.member_mut(attach) {
             member.credit = member.credit.saturating_sub_unsigned(bytes);
         }
-        Offer::Send(Delivery { attach, round, owner, redelivered })
+        Offer::Send(Delivery { attach, round, owner, redelivered, acked })
     }
 
     // What others may see.
@@ -584,6 +600,11 @@ impl Dispatcher {
         } else if !is_draining {
             self.deadlines.remove(&bucket);
         }
+        if let (Some((attach, round)), false, Event::Assign(_)) = (before, was_draining, event)
+            && (before != after || is_draining)
+        {
+            self.outputs.push_back(Output::Withdrawn { attach, bucket, round });
+        }
         if before == after {
             return;
         }
@@ -596,16 +617,20 @@ impl Dispatcher {
         }
         if let Some((attach, round)) = after {
             self.owner = OwnerNo(self.owner.0 + 1);
-            self.slots[bucket.0 as usize].owner = self.owner;
-            self.outputs.push_back(Output::Granted { attach, bucket, round, owner: self.owner });
+            let slot = &mut self.slots[bucket.0 as usize];
+            slot.owner = self.owner;
+            let (owner, redelivered_below) = (self.owner, slot.sent_below);
+            self.outputs.push_back(Output::Granted { attach, bucket, round, owner, redelivered_below });
         }
     }
 
     /// Says once that a leaving attach holds nothing more.
     fn note_empty(&mut self, attach: Attach) {
-        let leaves = |member: &&mut Member| member.leaves_by.is_some() && !member.is_empty;
+        if self.member_mut(attach).is_none_or(|member| member.leaves_by.is_none() || member.is_empty) {
+            return;
+        }
         let holds = self.slots.iter().any(|slot| slot.ownership.holder().is_some_and(|(holder, _)| holder == attach));
-        if !holds && let Some(member) = self.member_mut(attach).filter(leaves) {
+        if !holds && let Some(member) = self.member_mut(attach) {
             member.is_empty = true;
             self.outputs.push_back(Output::Empty { attach });
         }

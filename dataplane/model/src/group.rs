@@ -211,3 +211,94 @@ impl Group {
         news
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec;
+
+    use super::*;
+    use crate::{Buckets, HashRange};
+
+    const NOW: Generation = Generation(9);
+
+    fn node(id: u64, n: u32, sealed: bool, parents: &[u64]) -> Node {
+        let parents = parents.iter().map(|&id| SegmentId(id)).collect();
+        Node { id: SegmentId(id), range: HashRange::FULL, buckets: Buckets::new(n).unwrap(), sealed, parents }
+    }
+
+    fn group(sessions: u64) -> Group {
+        let mut group = Group::new(Strategy::Sticky, NOW, 3, 7);
+        group.layout(vec![node(0, 4, false, &[])]);
+        for id in 0..sessions {
+            group.join(SessionId(id), "consumer", &[]).unwrap();
+        }
+        group
+    }
+
+    fn owners(group: &Group) -> Vec<(u64, u32)> {
+        group.report().owners.into_iter().map(|(id, owners)| (id.0, owners)).collect()
+    }
+
+    #[test]
+    fn five_consumers_at_a_rollover_read_the_parent_by_four_and_then_the_successor_by_five() {
+        let mut group = group(5);
+        assert_eq!((owners(&group), group.report().idle, group.report().max_useful), (vec![(0, 4)], 1, 4));
+        let news = group.layout(vec![node(0, 4, true, &[]), node(1, 8, false, &[0])]);
+        assert_eq!(news, [], "nobody moves while the parent has backlog");
+        assert_eq!((owners(&group), group.report().idle, group.report().max_useful), (vec![(0, 4), (1, 0)], 1, 8));
+        assert_eq!(group.drained(SegmentId(0), Generation(8)), [], "an older generation");
+        assert_eq!(group.drained(SegmentId(0), NOW).len(), 5);
+        assert_eq!((owners(&group), group.report().idle), (vec![(1, 5)], 0));
+        assert_eq!(group.drained(SegmentId(0), NOW), [], "it retires once");
+    }
+
+    #[test]
+    fn an_empty_middle_generation_waits_for_its_parent() {
+        let mut group = group(1);
+        group.layout(vec![node(0, 4, true, &[]), node(1, 4, true, &[0]), node(2, 4, false, &[1])]);
+        assert_eq!(group.drained(SegmentId(1), NOW), []);
+        assert_eq!(owners(&group), [(0, 1), (2, 0)]);
+        group.drained(SegmentId(0), NOW);
+        assert_eq!(owners(&group), [(2, 1)]);
+    }
+
+    #[test]
+    fn every_assignment_of_a_home_is_above_the_one_before() {
+        let mut group = Group::new(Strategy::Sticky, NOW, 3, 7);
+        group.layout(vec![node(0, 1, false, &[]), node(1, 1, false, &[])]);
+        let first = group.join(SessionId(1), "a", &[]).unwrap();
+        let second = group.join(SessionId(2), "b", &[]).unwrap();
+        let version = |sequence| Version { term: 3, start: 7, sequence };
+        let told = |session, sequence, segments: &[u64]| Assignment {
+            session: SessionId(session),
+            version: version(sequence),
+            segments: segments.iter().map(|&id| SegmentId(id)).collect(),
+        };
+        assert_eq!(first, [told(1, 1, &[0, 1])]);
+        assert_eq!(second, [told(1, 2, &[0]), told(2, 2, &[1])]);
+        assert_eq!(group.end(SessionId(1)), [told(2, 3, &[0, 1])]);
+        assert_eq!(group.end(SessionId(1)), [], "an ended session changes nothing");
+        assert!(
+            Version { term: 3, start: 8, sequence: 0 } > version(9)
+                && Version { term: 4, start: 0, sequence: 0 } > version(9)
+        );
+    }
+
+    #[test]
+    fn a_moved_home_changes_nobodys_work() {
+        let mut old = group(3);
+        let segments = vec![node(0, 4, false, &[]), node(1, 4, false, &[])];
+        old.layout(segments.clone());
+        old.end(SessionId(0));
+        old.join(SessionId(7), "consumer", &[]).unwrap();
+        let held: Vec<_> = [1, 2, 7].map(|id| (SessionId(id), old.segments(SessionId(id)).unwrap().to_vec())).into();
+        let mut new = Group::new(Strategy::Sticky, NOW, 4, 1);
+        new.layout(segments);
+        for (session, segments) in held.iter().rev() {
+            new.join(*session, "consumer", segments).unwrap();
+        }
+        for (session, segments) in held {
+            assert_eq!(new.segments(session), Some(segments.as_slice()), "{session}");
+        }
+    }
+}

@@ -71,9 +71,8 @@ impl Ownership {
             (Vacant { last }, Assign(to)) => Self::settle(last, to, if to.is_some() { Resume } else { Wait }),
             (Held { by, round, in_flight }, Assign(to)) if to == Some(by) => (Held { by, round, in_flight }, Wait),
             (Held { by, round, in_flight }, Assign(to)) => Self::drain(by, round, in_flight, to),
-            (Draining { from, round, in_flight, .. }, Assign(to)) if to == Some(from) => {
-                (Held { by: from, round, in_flight }, Resume)
-            }
+            // Back to `from` too waits until it is empty: it was told that the bucket goes, and a give-back may be under way,
+            // which entries sent now in the same round would overtake.
             (Draining { from, round, in_flight, .. }, Assign(to)) => (Draining { from, round, in_flight, to }, Wait),
             (Held { by, round, mut in_flight }, Sent(range)) => {
                 in_flight.insert(range);
@@ -159,5 +158,123 @@ impl Ownership {
             None => Self::Vacant { last },
         };
         (settled, effect)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Effect::{Resume, Rewind, Wait};
+    use super::Event::{Acked, Assign, Expired, GaveBack, Lost, Sent};
+    use super::*;
+
+    const A: Attach = Attach { session: SessionId(1), no: AttachNo(1) };
+    const B: Attach = Attach { session: SessionId(2), no: AttachNo(1) };
+    const C: Attach = Attach { session: SessionId(3), no: AttachNo(1) };
+
+    fn range(from: u64, to: u64) -> OffsetRange {
+        OffsetRange::new(Offset(from), Offset(to)).unwrap()
+    }
+
+    fn vacant(last: u64) -> Ownership {
+        Ownership::Vacant { last: Round(last) }
+    }
+
+    fn held(by: Attach, round: u64, in_flight: &[(u64, u64)]) -> Ownership {
+        let in_flight = in_flight.iter().map(|&(from, to)| range(from, to)).collect();
+        Ownership::Held { by, round: Round(round), in_flight }
+    }
+
+    fn draining(from: Attach, round: u64, in_flight: &[(u64, u64)], to: Option<Attach>) -> Ownership {
+        let in_flight = in_flight.iter().map(|&(from, to)| range(from, to)).collect();
+        Ownership::Draining { from, round: Round(round), in_flight, to }
+    }
+
+    fn check(before: Ownership, event: Event, after: Ownership, effect: Effect) {
+        assert_eq!(before.clone().step(event), (after, effect), "{before:?} at {event:?}");
+    }
+
+    #[test]
+    fn a_bucket_moves_only_when_drained() {
+        check(vacant(3), Assign(None), vacant(3), Wait);
+        check(vacant(3), Assign(Some(A)), held(A, 4, &[]), Resume);
+        check(held(A, 4, &[(1, 2)]), Assign(Some(A)), held(A, 4, &[(1, 2)]), Wait);
+        check(held(A, 4, &[]), Assign(Some(B)), held(B, 5, &[]), Resume);
+        check(held(A, 4, &[]), Assign(None), vacant(4), Resume);
+        check(held(A, 4, &[(1, 2)]), Assign(Some(B)), draining(A, 4, &[(1, 2)], Some(B)), Wait);
+        check(held(A, 4, &[(1, 2)]), Assign(None), draining(A, 4, &[(1, 2)], None), Wait);
+        check(draining(A, 4, &[(1, 2)], Some(B)), Assign(Some(C)), draining(A, 4, &[(1, 2)], Some(C)), Wait);
+        check(draining(A, 4, &[(1, 2)], Some(B)), Assign(None), draining(A, 4, &[(1, 2)], None), Wait);
+    }
+
+    #[test]
+    fn a_bucket_that_goes_back_to_its_owner_drains_first_and_starts_a_round() {
+        check(draining(A, 4, &[(1, 2)], Some(B)), Assign(Some(A)), draining(A, 4, &[(1, 2)], Some(A)), Wait);
+        check(draining(A, 4, &[(1, 2)], Some(A)), Acked(A, Round(4), range(1, 2)), held(A, 5, &[]), Resume);
+    }
+
+    #[test]
+    fn only_sending_to_a_holder_puts_in_flight() {
+        check(held(A, 4, &[(1, 2)]), Sent(range(5, 7)), held(A, 4, &[(1, 2), (5, 7)]), Wait);
+        check(vacant(4), Sent(range(5, 7)), vacant(4), Wait);
+        check(draining(A, 4, &[(1, 2)], None), Sent(range(5, 7)), draining(A, 4, &[(1, 2)], None), Wait);
+    }
+
+    #[test]
+    fn the_last_ack_lets_the_bucket_go() {
+        let ack = |from, to| Acked(A, Round(4), range(from, to));
+        check(held(A, 4, &[(1, 4)]), ack(1, 2), held(A, 4, &[(2, 4)]), Wait);
+        check(held(A, 4, &[(1, 4)]), ack(0, 9), held(A, 4, &[]), Wait);
+        check(draining(A, 4, &[(1, 4)], Some(B)), ack(2, 3), draining(A, 4, &[(1, 2), (3, 4)], Some(B)), Wait);
+        check(draining(A, 4, &[(1, 4)], Some(B)), ack(1, 4), held(B, 5, &[]), Resume);
+        check(draining(A, 4, &[(1, 4)], None), ack(1, 4), vacant(4), Resume);
+    }
+
+    #[test]
+    fn acks_of_another_attach_or_round_change_nothing() {
+        let later = Attach { no: AttachNo(2), ..A };
+        for (who, round) in [(B, 4), (A, 3), (A, 5), (later, 4)] {
+            let ack = Acked(who, Round(round), range(1, 4));
+            check(held(A, 4, &[(1, 4)]), ack, held(A, 4, &[(1, 4)]), Wait);
+            check(draining(A, 4, &[(1, 4)], Some(B)), ack, draining(A, 4, &[(1, 4)], Some(B)), Wait);
+            let back = GaveBack(who, Round(round), Offset(1));
+            check(draining(A, 4, &[(1, 4)], Some(B)), back, draining(A, 4, &[(1, 4)], Some(B)), Wait);
+        }
+        check(vacant(4), Acked(A, Round(4), range(1, 4)), vacant(4), Wait);
+    }
+
+    #[test]
+    fn what_is_given_back_is_sent_again_by_the_next_owner() {
+        let back = |at| GaveBack(A, Round(4), Offset(at));
+        check(
+            draining(A, 4, &[(1, 2), (5, 6)], Some(B)),
+            back(3),
+            draining(A, 4, &[(1, 2)], Some(B)),
+            Rewind(Offset(5)),
+        );
+        check(draining(A, 4, &[(1, 2), (5, 6)], Some(B)), back(0), held(B, 5, &[]), Rewind(Offset(1)));
+        check(draining(A, 4, &[(1, 2)], None), back(1), vacant(4), Rewind(Offset(1)));
+        check(draining(A, 4, &[(1, 2)], Some(B)), back(2), draining(A, 4, &[(1, 2)], Some(B)), Wait);
+        check(held(A, 4, &[(1, 2)]), back(0), held(A, 4, &[(1, 2)]), Wait);
+        check(vacant(4), back(0), vacant(4), Wait);
+    }
+
+    #[test]
+    fn a_lost_owner_frees_its_bucket_at_once() {
+        check(held(A, 4, &[(3, 4), (7, 9)]), Lost(A), vacant(4), Rewind(Offset(3)));
+        check(held(A, 4, &[]), Lost(A), vacant(4), Wait);
+        check(draining(A, 4, &[(3, 4)], Some(B)), Lost(A), held(B, 5, &[]), Rewind(Offset(3)));
+        check(draining(A, 4, &[(3, 4)], None), Lost(A), vacant(4), Rewind(Offset(3)));
+        check(draining(A, 4, &[(3, 4)], Some(B)), Lost(B), draining(A, 4, &[(3, 4)], None), Wait);
+        check(draining(A, 4, &[(3, 4)], Some(B)), Lost(C), draining(A, 4, &[(3, 4)], Some(B)), Wait);
+        check(held(A, 4, &[(3, 4)]), Lost(B), held(A, 4, &[(3, 4)]), Wait);
+        check(vacant(4), Lost(A), vacant(4), Wait);
+    }
+
+    #[test]
+    fn a_deadline_revokes_only_a_bucket_that_drains() {
+        check(draining(A, 4, &[(3, 4)], Some(B)), Expired, held(B, 5, &[]), Rewind(Offset(3)));
+        check(draining(A, 4, &[(3, 4)], None), Expired, vacant(4), Rewind(Offset(3)));
+        check(held(A, 4, &[(3, 4)]), Expired, held(A, 4, &[(3, 4)]), Wait);
+        check(vacant(4), Expired, vacant(4), Wait);
     }
 }
