@@ -4,6 +4,12 @@
 //! waits for `Event::Synced`.
 #![forbid(unsafe_code)]
 
+pub mod backoff;
+pub mod consumer;
 pub mod event;
+pub mod producer;
+pub mod remote;
+pub mod view;
+pub mod watch;
 
 pub use event::{ChannelId, ConnectionId, Effect, Event, Peer};
