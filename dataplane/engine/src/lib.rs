@@ -7,9 +7,11 @@
 pub mod backoff;
 pub mod consumer;
 pub mod event;
+pub mod node;
 pub mod producer;
 pub mod remote;
 pub mod view;
 pub mod watch;
 
 pub use event::{ChannelId, ConnectionId, Effect, Event, Peer};
+pub use node::Node;
