@@ -4,11 +4,13 @@
 # Words: `cache` is the one folder outside the tree and the run's own folder that the scripts write to.
 
 set -euo pipefail
+shopt -s inherit_errexit
 e2e=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(dirname "$e2e")
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/braid
 cargo_target=${CARGO_TARGET_DIR:-$cache/target}
-mkdir -p "$cache"/{bin,image,lock,log}
+logs=${BRAID_LOGS:-$cache/log}
+mkdir -p "$cache"/{bin,image,lock} "$logs"
 
 say() { printf '%s\n' "$*" >&2; }
 die() { say "${0##*/}: $*"; exit 1; }
@@ -22,6 +24,8 @@ content_hash() {
   for p in "$@"; do (cd "$(dirname "$p")" && find "$(basename "$p")" -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum); done |
     sha256sum | cut -c1-16
 }
+
+# What is called with `||` after it runs without errexit: such functions chain with &&.
 
 # locked NAME COMMAND...: runs it while no other script on this machine holds NAME
 locked() {
@@ -38,7 +42,7 @@ locked() {
 with_progress() {
   local name=$1 log from=$SECONDS pid rc=0
   shift
-  log=$cache/log/$name.log
+  log=$logs/$name.log
   "$@" >"$log" 2>&1 </dev/null &
   pid=$!
   while ! timeout 10 tail --pid="$pid" -f /dev/null; do
@@ -82,6 +86,6 @@ need_rust() {
 
 install_packages() {
   export DEBIAN_FRONTEND=noninteractive
-  apt-get -o DPkg::Lock::Timeout=300 update -q
-  apt-get -o DPkg::Lock::Timeout=300 install -q -y --no-install-recommends "$@"
+  apt-get -o DPkg::Lock::Timeout=300 update -q &&
+    apt-get -o DPkg::Lock::Timeout=300 install -q -y --no-install-recommends "$@"
 }

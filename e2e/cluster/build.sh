@@ -19,14 +19,14 @@ built() {
   *) key=$(content_hash "$here/images" "$here/build.sh" "$e2e/mkimage") ;;
   esac
   out=$cache/bin/$key-$what
-  [[ -e $out ]] || locked "$what" make_once "$what" "$out"
+  [[ -e $out ]] || locked "$what" make_once "$what" "$out" || return
   printf '%s\n' "$out"
 }
 
 make_once() { # WHAT OUT
   [[ -e $2 ]] && return 0 # another run made it while we waited
-  "make_${1%.tar}" "$2.part"
-  mv "$2.part" "$2"
+  rm -f "$2.part"
+  "make_${1%.tar}" "$2.part" && mv "$2.part" "$2"
 }
 
 make_kube() {
@@ -49,9 +49,7 @@ make_dns() {
 make_pause() {
   local t
   t=$(mktemp -d)
-  cc -static -Os -s -o "$t/pause" "$here/images/pause.c"
-  "$e2e/mkimage" "$1" localhost/pause:1 "$t" 65535:65535 /pause
-  rm -rf "$t"
+  cc -static -Os -s -o "$t/pause" "$here/images/pause.c" && "$e2e/mkimage" "$1" localhost/pause:1 "$t" 65535:65535 /pause && rm -rf "$t"
 }
 
 make_busybox() {
@@ -61,6 +59,5 @@ make_busybox() {
   chmod 1777 "$t/tmp"
   cp "$(command -v busybox)" "$t/bin/busybox"
   for applet in $(<"$here/images/applets"); do ln -s busybox "$t/bin/$applet"; done
-  "$e2e/mkimage" "$1" localhost/busybox:1 "$t" 0:0 /bin/sh
-  rm -rf "$t"
+  "$e2e/mkimage" "$1" localhost/busybox:1 "$t" 0:0 /bin/sh && rm -rf "$t"
 }
