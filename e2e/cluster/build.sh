@@ -20,13 +20,15 @@ built() {
   esac
   out=$cache/bin/$key-$what
   [[ -e $out ]] || locked "$what" make_once "$what" "$out" || return
+  touch "$out"
   printf '%s\n' "$out"
 }
 
 make_once() { # WHAT OUT
   [[ -e $2 ]] && return 0 # another run made it while we waited
   rm -f "$2.part"
-  "make_${1%.tar}" "$2.part" && mv "$2.part" "$2"
+  "make_${1%.tar}" "$2.part" && mv "$2.part" "$2" || return
+  find "$cache/bin" -name "*-$1" -mtime +7 -delete # of older sources; a week, for a cluster may still run on them
 }
 
 make_kube() {
