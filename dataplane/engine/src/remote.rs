@@ -17,6 +17,7 @@ pub struct Target {
 
 /// What happened outside.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "a frame is moved, not kept; a box would cost an allocation each")]
 pub enum Event {
     /// The channel that [`Effect::Open`] asked for can be written.
     Opened { channel: ChannelId },
@@ -28,6 +29,7 @@ pub enum Event {
 
 /// What the machine wants done, in this order.
 #[derive(Debug, PartialEq)]
+#[allow(clippy::large_enum_variant, reason = "a frame is moved, not kept; a box would cost an allocation each")]
 pub enum Effect {
     /// Answered by `Opened` or `Closed`. The machine numbers its channels itself.
     Open { channel: ChannelId, target: Target },

@@ -33,6 +33,11 @@ pub enum MessageError {
 }
 
 impl Message {
+    /// A message with a key.
+    pub fn keyed(key: impl Into<Bytes>, value: impl Into<Bytes>) -> Self {
+        Self { key: Some(key.into()), value: value.into(), headers: Vec::new() }
+    }
+
     /// Bytes that the message takes in a payload.
     #[must_use]
     pub fn encoded_len(&self) -> usize {

@@ -89,6 +89,8 @@ pub enum SendError {
     GaveUp { segment: SegmentId, store: String, after_ms: u64, reason: String },
     #[error("topic `{topic}` is being deleted")]
     Deleted { topic: String },
+    #[error("the producer was dropped before it knew what became of the message")]
+    Closed,
 }
 
 /// What became of messages.
@@ -295,7 +297,8 @@ impl Producer {
         if self.ring.is_empty() {
             self.ring.set(view.active());
         }
-        let sealed = |id: &SegmentId| view.segments.get(id).map_or(*id <= max_id(view), |segment| segment.sealed);
+        let sealed =
+            |id: &SegmentId| view.segments.get(id).map_or_else(|| *id <= max_id(view), |segment| segment.sealed);
         let sealed: Vec<_> = self.lanes.keys().copied().filter(sealed).collect();
         for id in sealed {
             self.learn_sealed(now, id);
