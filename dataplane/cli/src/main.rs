@@ -17,6 +17,7 @@ mod progress;
 mod record;
 mod signals;
 mod span;
+mod status;
 
 #[derive(Debug, Parser)]
 #[command(name = "braid", version, about = "Scalable, key-ordered topics: the command line", max_term_width = 110)]
@@ -31,6 +32,7 @@ enum Command {
     Consume(consume::Args),
     Check(check::Args),
     Decide(decide::Args),
+    Status(status::Args),
 }
 
 fn main() -> ExitCode {
@@ -44,6 +46,7 @@ fn main() -> ExitCode {
         Command::Consume(args) => wait_for(consume::run(args)),
         Command::Check(args) => check::run(&args),
         Command::Decide(args) => decide::run(&args),
+        Command::Status(args) => wait_for(status::run(args)),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("braid: {error:#}");
