@@ -266,11 +266,11 @@ impl Ear for NodeEar {
         self.fleet.wake_all();
     }
 
-    fn disconnected(&self) {
+    fn disconnected(&self, silent: Duration) {
         let mut state = self.fleet.state();
         let Some(node) = state.nodes.get_mut(&self.store) else { return };
         if node.link.take().is_some() {
-            node.silent_since = Instant::now();
+            node.silent_since = Instant::now().checked_sub(silent).unwrap_or_else(Instant::now);
             drop(state);
             self.fleet.wake_all();
         }

@@ -12,3 +12,5 @@ pub(crate) mod plan;
 pub(crate) mod reconcile;
 pub(crate) mod status;
 pub(crate) mod tell;
+#[cfg(test)]
+mod tests;

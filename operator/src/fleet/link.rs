@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use braid_link::{Alpn, ConnectError, Connection, Endpoint, Loss, Receiver, RecvError, SendError, Sender};
+use braid_link::{
+    Alpn, ConnectError, Connection, Endpoint, IDLE_TIMEOUT, Loss, Receiver, RecvError, SendError, Sender,
+};
 use braid_wire::proto::{self, response::Result as Answer};
 use braid_wire::{Frame, VERSION};
 use tokio::sync::{mpsc, oneshot};
@@ -35,8 +37,8 @@ pub(super) struct Address {
 pub(super) trait Ear {
     /// The node answered the hello; questions can be put from now on.
     fn connected(&self, hello: &proto::HelloOk, questions: mpsc::Sender<Question>);
-    /// It cannot be asked any more.
-    fn disconnected(&self);
+    /// It cannot be asked any more, and has been silent for so long already.
+    fn disconnected(&self, silent: Duration);
     fn reported(&self, report: &proto::Report);
 }
 
@@ -61,13 +63,25 @@ enum LinkError {
     OtherStore { found: String, wanted: String },
 }
 
+impl LinkError {
+    /// How long nothing had come before the end was noticed.
+    fn silence(&self) -> Duration {
+        match self {
+            Self::Open(Loss::Silent)
+            | Self::Send(SendError::Lost(Loss::Silent))
+            | Self::Receive(RecvError::Lost(Loss::Silent)) => IDLE_TIMEOUT,
+            _ => Duration::ZERO,
+        }
+    }
+}
+
 /// Holds the link for ever. Dropping it closes the connection.
 pub(super) async fn hold(endpoint: Endpoint, operator: String, address: Address, ear: impl Ear) {
     let mut backoff = BACKOFF_LEAST;
     loop {
         let begun = Instant::now();
         let ended = once(&endpoint, &operator, &address, &ear).await;
-        ear.disconnected();
+        ear.disconnected(ended.as_ref().err().map_or(Duration::ZERO, LinkError::silence));
         match ended {
             Ok(()) => info!(store = address.store, "link ended by the node"),
             Err(LinkError::Connect(error)) => debug!(store = address.store, %error, "node not reached"),
