@@ -145,7 +145,7 @@ fn a_bad_layout_change_fails_with_its_reason_and_changes_nothing() {
         (Request::Split { segment: id(2), into: 65 }, "IntoOutOfBounds"),
         (Request::Rebucket { segments: vec![id(2)], buckets: n(1) }, "BucketsUnchanged"),
         (Request::Rebucket { segments: vec![id(2)], buckets: n(2_048) }, "AboveCeiling"),
-        (Request::Merge { a: id(1), b: id(3) }, "NotAdjacent"),
+        (Request::Merge { a: id(1), b: id(2) }, "NotAdjacent"),
     ];
     let mut world = World::new("{initialSegments: 2, autoscale: {mode: 'Off'}}");
     world.settle();
