@@ -6,6 +6,7 @@
 //! Not yet in the schemas, because nothing acts on them: retention, queues, redelivery limits and dead letters, manual
 //! segment counts, and the changes `abandon` and `rollover`.
 #![forbid(unsafe_code)]
+#![allow(clippy::duplicated_attributes, reason = "printer columns have types, and several have the same")]
 #![allow(unreachable_pub, reason = "the schema derive repeats each struct inside of a function")]
 
 mod autoscale;

@@ -62,7 +62,8 @@ pub(crate) enum AskError {
 /// A node's pod, and its link.
 struct Node {
     data_plane: String,
-    address: Address,
+    /// `None` while the pod has no address, or is not there though its StatefulSet wants it.
+    address: Option<Address>,
     link: Option<(u64, mpsc::Sender<Question>)>,
     silent_since: Instant,
     /// Ends with the pod.
@@ -72,6 +73,8 @@ struct Node {
 #[derive(Default)]
 struct State {
     nodes: BTreeMap<StoreName, Node>,
+    /// The stores that each StatefulSet stands for.
+    sets: BTreeMap<String, Vec<StoreName>>,
     reports: Reports,
     links: u64,
     /// What is needed to dial; a replica that does not lead has none.
@@ -134,12 +137,16 @@ impl Fleet {
         };
         let store = StoreName(address.store.clone());
         let mut state = self.state();
-        if state.nodes.get(&store).is_some_and(|node| node.address == address && node.data_plane == data_plane) {
+        if state
+            .nodes
+            .get(&store)
+            .is_some_and(|node| node.address.as_ref() == Some(&address) && node.data_plane == data_plane)
+        {
             return;
         }
         let silent_since = state.nodes.get(&store).map_or_else(Instant::now, |node| node.silent_since);
         state.hang_up(&store);
-        let node = Node { data_plane, address, link: None, silent_since, task: None };
+        let node = Node { data_plane, address: Some(address), link: None, silent_since, task: None };
         state.nodes.insert(store.clone(), node);
         self.dial(&mut state, &store);
         drop(state);
@@ -150,9 +157,38 @@ impl Fleet {
         let store = StoreName(pod.name_any());
         let mut state = self.state();
         state.hang_up(&store);
-        let known = state.nodes.remove(&store).is_some();
+        let wanted = state.sets.values().flatten().any(|other| *other == store);
+        let known = match state.nodes.get_mut(&store) {
+            Some(node) if wanted => node.address.take().is_some(),
+            _ => state.nodes.remove(&store).is_some(),
+        };
         drop(state);
         if known {
+            self.wake_all();
+        }
+    }
+
+    /// A StatefulSet stands for these stores of a data plane, whether their pods are there or not; for none if it is gone.
+    pub(crate) fn set_seen(&self, set: &str, data_plane: &str, stores: Vec<StoreName>) {
+        let mut state = self.state();
+        for store in &stores {
+            let absent = Node {
+                data_plane: data_plane.to_owned(),
+                address: None,
+                link: None,
+                silent_since: Instant::now(),
+                task: None,
+            };
+            state.nodes.entry(store.clone()).or_insert(absent);
+        }
+        let before = state.sets.insert(set.to_owned(), stores.clone()).unwrap_or_default();
+        for store in before.iter().filter(|store| !stores.contains(store)) {
+            if state.nodes.get(store).is_some_and(|node| node.address.is_none()) {
+                state.nodes.remove(store);
+            }
+        }
+        drop(state);
+        if before != stores {
             self.wake_all();
         }
     }
@@ -160,8 +196,9 @@ impl Fleet {
     fn dial(self: &Arc<Self>, state: &mut State, store: &StoreName) {
         let Some((endpoint, operator)) = state.dialer.clone() else { return };
         let Some(node) = state.nodes.get_mut(store).filter(|node| node.task.is_none()) else { return };
+        let Some(address) = node.address.clone() else { return };
         let ear = NodeEar { fleet: Arc::clone(self), store: store.clone() };
-        let link = link::hold(endpoint, operator, node.address.clone(), ear);
+        let link = link::hold(endpoint, operator, address, ear);
         while state.tasks.try_join_next().is_some() {}
         node.task = Some(state.tasks.spawn(link));
     }
@@ -183,16 +220,17 @@ impl Fleet {
                 Some(_) => 0,
                 None => u64::try_from(node.silent_since.elapsed().as_millis()).unwrap_or(u64::MAX),
             },
-            addresses: node.address.addresses.clone(),
+            addresses: node.address.as_ref().map(|address| address.addresses.clone()).unwrap_or_default(),
             load: state.reports.load(store),
         })
         .collect()
     }
 
-    /// How many nodes have a link, and how many pods there are.
+    /// How many nodes have a link, and how many could have one.
     pub(crate) fn links(&self) -> (usize, usize) {
         let state = self.state();
-        (state.nodes.values().filter(|node| node.link.is_some()).count(), state.nodes.len())
+        let count = |of: fn(&Node) -> bool| state.nodes.values().filter(|node| of(node)).count();
+        (count(|node| node.link.is_some()), count(|node| node.address.is_some()))
     }
 
     /// What nodes said of that life of a topic.

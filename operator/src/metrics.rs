@@ -97,9 +97,13 @@ pub(crate) async fn serve(listen: SocketAddr, metrics: Arc<Metrics>, stop: Cance
     info!(listen = %listener.local_addr()?, "http");
     let (live, ready) = (Arc::clone(&metrics), Arc::clone(&metrics));
     let livez = move || async move {
-        live.sick().map_or((StatusCode::OK, "ok".to_owned()), |kind| {
-            (StatusCode::INTERNAL_SERVER_ERROR, format!("the watch of {kind} has failed for {} s", UNHEALTHY.as_secs()))
-        })
+        match live.sick() {
+            None => (StatusCode::OK, "ok".to_owned()),
+            Some(kind) => {
+                let text = format!("the watch of {kind} has failed for {} s", UNHEALTHY.as_secs());
+                (StatusCode::INTERNAL_SERVER_ERROR, text)
+            }
+        }
     };
     let readyz = move || async move {
         if ready.synced.load(Ordering::Relaxed) {

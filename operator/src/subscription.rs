@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use braid_crds::{
-    ConditionStatus, DeletionPolicy, FINALIZER, OperationKind, OwnersStatus, ScalableTopicStatus, Subscription,
-    SubscriptionStatus, set_condition,
+    ConditionStatus, DeletionPolicy, FINALIZER, OperationKind, OwnersStatus, ScalableTopic, ScalableTopicStatus,
+    Subscription, SubscriptionStatus, set_condition,
 };
 use braid_model::{Incarnation, Micros, SubscriptionName};
 use kube::ResourceExt as _;
@@ -38,8 +38,12 @@ pub(crate) async fn reconcile(sub: Arc<Guarded<Subscription>>, ctx: Arc<Context>
     let topic_is_leaving = topic.as_ref().is_some_and(|topic| topic.metadata.deletion_timestamp.is_some());
     let status = topic.as_ref().and_then(|topic| topic.status.as_ref());
     if let Some(wanted) = finalizer(sub, status, topic.is_none() || topic_is_leaving) {
-        write_finalizer(sub, wanted, &ctx).await?;
-        return Ok(Action::await_change());
+        // The cache may be older than the cursors: before they are given up, the topic itself is asked.
+        if wanted || may_go(sub, &topic_name, &ctx).await? {
+            write_finalizer(sub, wanted, &ctx).await?;
+            return Ok(Action::await_change());
+        }
+        return Ok(Action::requeue(LOOK_AGAIN));
     }
     if sub.metadata.deletion_timestamp.is_some() {
         return Ok(Action::requeue(LOOK_AGAIN));
@@ -96,6 +100,14 @@ fn finalizer(sub: &Subscription, status: Option<&ScalableTopicStatus>, topic_gon
     });
     let waits = deletes && !topic_gone && (listed || being_made);
     (has && !waits).then_some(false)
+}
+
+/// Whether the topic at the API server has no cursors of the subscription either.
+async fn may_go(sub: &Subscription, topic: &Name, ctx: &Context) -> Result<bool, Error> {
+    let topics: Api<ScalableTopic> = Api::namespaced(ctx.client.clone(), &topic.namespace);
+    let topic = topics.get_opt(&topic.name).await?.filter(|topic| topic.metadata.deletion_timestamp.is_none());
+    let status = topic.as_ref().and_then(|topic| topic.status.as_ref());
+    Ok(finalizer(sub, status, topic.is_none()) == Some(false))
 }
 
 async fn write_finalizer(sub: &Subscription, wanted: bool, ctx: &Context) -> Result<(), Error> {

@@ -14,3 +14,4 @@ pub(crate) mod status;
 pub(crate) mod tell;
 #[cfg(test)]
 mod tests;
+pub(crate) mod told;

@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use braid_crds::{AutoscalePolicy, DATA_PLANE_LABEL, LayoutChange, ScalableTopic, Subscription};
+use braid_model::placement::StoreName;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::Pod;
@@ -144,6 +145,7 @@ pub(crate) fn begin(client: &Client, namespace: Option<&str>, data_plane: &str, 
             Sight::Listed => {}
         }
     };
+    let set_fleet = Arc::clone(&fleet);
     let on_set = move |sight: Sight<'_, StatefulSet>| {
         let (Sight::There(set) | Sight::Gone(set)) = &sight else { return };
         let spec = set.spec.as_ref().filter(|_| matches!(sight, Sight::There(_)));
@@ -151,7 +153,10 @@ pub(crate) fn begin(client: &Client, namespace: Option<&str>, data_plane: &str, 
         let label = template.and_then(|metadata| metadata.labels.as_ref()).and_then(data_plane_of);
         let replicas = spec.and_then(|spec| spec.replicas).unwrap_or(1).max(0);
         let name = set.name_any();
-        name_pods(&pods_sender, &format!("set/{name}"), label, (0..replicas).map(|i| format!("{name}-{i}")).collect());
+        let pods: Vec<String> = (0..replicas).map(|i| format!("{name}-{i}")).collect();
+        let stores = label.map(|_| pods.iter().cloned().map(StoreName).collect()).unwrap_or_default();
+        set_fleet.set_seen(&name, label.map_or("", String::as_str), stores);
+        name_pods(&pods_sender, &format!("set/{name}"), label, pods);
     };
 
     let kinds = (api(client, namespace), api(client, namespace), api(client, namespace), api(client, namespace));

@@ -1,5 +1,6 @@
 //! Carrying out the one step of a plan, and noting what was answered.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use braid_crds::{ConditionStatus, FINALIZER, LayoutChange, ScalableTopic, set_condition};
@@ -22,8 +23,9 @@ use crate::metrics::Metrics;
 use crate::speech;
 use crate::topic::memory::{Memory, Trouble};
 use crate::topic::observe::{Asked, Seen, has_ended};
-use crate::topic::plan::{Act, Ended, Told, nodes, services, topic_ref};
+use crate::topic::plan::{Act, Ended, Told};
 use crate::topic::tell::digest;
+use crate::topic::told::{nodes, services, topic_ref};
 
 /// A node that did not take a layout is told again after this long.
 const TELL_AGAIN: Duration = Duration::from_secs(1);
@@ -53,7 +55,15 @@ pub(crate) async fn act(
         }
         Act::Inspect { stores } => inspect(stores, topic, seen, memory, ctx).await,
         Act::Tell { stores, layout, fence } => tell_nodes(stores, layout, *fence, topic, seen, memory, ctx).await,
-        Act::Settle { change, ended } => settle(topic, change, ended, ctx).await,
+        Act::Settle { change, ended } => {
+            settle(topic, change, ended, ctx).await?;
+            // Those that are deleted need no remembering.
+            let there: BTreeSet<String> =
+                ctx.cache.changes_of(&seen.name).iter().filter_map(|change| change.uid()).collect();
+            memory.ended.retain(|uid| there.contains(uid));
+            memory.ended.insert(change.uid.clone());
+            Ok(())
+        }
         Act::Finalizer { wanted } => finalizer(topic, *wanted, memory, ctx).await,
     }
 }
@@ -94,7 +104,6 @@ async fn command(
             memory.confirmed.done(number);
         }
     }
-    memory.trouble = None;
     Ok(())
 }
 
@@ -121,6 +130,7 @@ async fn ask(
     let refused = match answer {
         Ok(Answer::Refused(refused)) => refused,
         Ok(answer) => {
+            memory.trouble = None;
             ctx.fault.acted(&topic.uid().unwrap_or_default());
             return Ok(answer);
         }
@@ -139,6 +149,8 @@ async fn ask(
         if have.op > sent.op {
             memory.seen_op = Some(have.op);
         }
+        // An adoption that was planned from older inventories looks again.
+        memory.inventories.clear();
         return Err(Error::StaleFence { store: store.clone() });
     }
     memory.trouble =

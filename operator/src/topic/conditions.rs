@@ -8,9 +8,9 @@ use braid_model::scale::{Hold, Mode};
 
 use crate::topic::judge::Judged;
 use crate::topic::observe::Seen;
-use crate::topic::plan::layout_to_tell;
 use crate::topic::status::{Doing, UNREACHABLE_MS};
 use crate::topic::tell::digest;
+use crate::topic::told::layout_to_tell;
 
 /// A deletion that takes longer is shown as stalled.
 const DELETION_DEADLINE_US: u64 = 60_000_000;

@@ -1,6 +1,6 @@
 //! What one leader remembers of a topic between laps. All of it can be lost: the next lap asks again.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Mutex, PoisonError};
 
 use braid_crds::ScalableTopic;
@@ -29,6 +29,8 @@ pub(crate) struct Memory {
     pub(crate) paid: Option<(StoreName, u64)>,
     /// A node has seen this op of the topic, which is higher than ours.
     pub(crate) seen_op: Option<u64>,
+    /// Layout changes that ended, by uid; the cache may still show them as open.
+    pub(crate) ended: BTreeSet<String>,
     /// What a person must look at.
     pub(crate) trouble: Option<Trouble>,
     /// Since when this leader has looked after the topic.
@@ -52,6 +54,7 @@ impl Memory {
             inventories: BTreeMap::new(),
             paid: None,
             seen_op: None,
+            ended: BTreeSet::new(),
             trouble: None,
             since: Instant::now(),
         }

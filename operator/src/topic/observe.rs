@@ -86,7 +86,7 @@ pub(crate) fn observe(topic: &ScalableTopic, memory: &Memory, term: u64, ctx: &C
     let incarnation = ledger.as_ref().ok().and_then(|ledger| ledger.as_ref().map(|ledger| ledger.incarnation));
     let namespace = ctx.cache.policy_of(&name);
     let mut changes: Vec<LayoutChange> = ctx.cache.changes_of(&name);
-    changes.retain(|change| !has_ended(change));
+    changes.retain(|change| !has_ended(change) && !change.uid().is_some_and(|uid| memory.ended.contains(&uid)));
     changes.sort_by_key(|change| (change.creation_timestamp().map(|time| time.0), change.name_any()));
     let left = |until: &Instant| {
         let left = until.saturating_duration_since(Instant::now());

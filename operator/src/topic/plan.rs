@@ -1,28 +1,23 @@
 //! From one look at a topic to the one next step. Pure: no client, no await, no clock.
 
-use std::collections::BTreeMap;
-
 use braid_crds::DeletionPolicy;
-use braid_model::operation::{
-    Given, Kind, Ledger, Next, Outcome, Refusal, Request, Step, SubscriptionKind, adopt, next,
-};
+use braid_model::operation::{Given, Kind, Ledger, Next, Outcome, Refusal, Request, Step, SubscriptionKind, next};
 use braid_model::placement::{Guest, Host, Hosts, StoreName, place};
 use braid_model::scale::{Change, Mode};
 use braid_model::{Fence, Incarnation, Micros};
 use braid_wire::proto;
 
 use crate::events::Note;
-use crate::name::Name;
-use crate::speech;
 use crate::topic::judge::{Judged, judge};
 use crate::topic::observe::{Asked, Seen};
 use crate::topic::status::{self, Doing};
 use crate::topic::tell::digest;
+use crate::topic::told::layout_to_tell;
+
+mod birth;
 
 /// A home that has been silent for longer is moved.
 pub(crate) const HOME_SILENT_MS: u64 = 10_000;
-/// A store of the data plane that is not connected may hold data of a new topic's name; it is waited for this long.
-const INVENTORY_MS: u64 = 15_000;
 /// The look at a topic that nothing else caused.
 const LOOK_AGAIN_MS: u64 = 60_000;
 
@@ -102,6 +97,12 @@ impl Plan {
     }
 }
 
+/// The status of a topic whose last step was refused.
+pub(crate) fn refused(seen: &Seen, now: Micros) -> Plan {
+    let ledger = seen.ledger.as_ref().ok().and_then(|ledger| ledger.as_ref());
+    Plan::rest(seen, ledger, &Doing::Operation, now)
+}
+
 /// The next step of the topic.
 pub(crate) fn plan(seen: &Seen, now: Micros) -> Plan {
     let ledger = match &seen.ledger {
@@ -126,82 +127,8 @@ pub(crate) fn plan(seen: &Seen, now: Micros) -> Plan {
     }
     match ledger {
         Some(ledger) => go_on(seen, ledger, now),
-        None => begin(seen, now),
+        None => birth::begin(seen, now),
     }
-}
-
-/// A topic without a ledger: adopt what stores hold of its name, or create it.
-fn begin(seen: &Seen, now: Micros) -> Plan {
-    let waiting = |message: String| Plan::rest(seen, None, &Doing::Waiting { message }, now);
-    let connected = || seen.stores.iter().filter_map(|store| Some((&store.store, store.link?)));
-    if connected().next().is_none() {
-        return waiting(format!("no store of data plane `{}` is connected", seen.spec.data_plane_ref.name));
-    }
-    let asked = |store: &StoreName, link: u64| seen.inventories.get(store).is_some_and(|(on, _)| *on == link);
-    let unasked: Vec<_> =
-        connected().filter(|(store, link)| !asked(store, *link)).map(|(store, link)| (store.clone(), link)).collect();
-    if !unasked.is_empty() {
-        return Plan::silently(Act::Inspect { stores: unasked });
-    }
-    let silent = seen.stores.iter().find(|store| store.link.is_none());
-    if let Some(silent) = silent
-        && seen.watched_ms < INVENTORY_MS
-    {
-        let message = format!("store `{}` is not connected and may hold data of this topic", silent.store);
-        let plan = waiting(message);
-        return Plan { recheck_ms: INVENTORY_MS - seen.watched_ms, ..plan };
-    }
-    if seen.inventories.values().any(|(_, inventory)| !inventory.segments.is_empty()) {
-        return take_over(seen, now);
-    }
-    let request = Request::Create {
-        segments: u32::try_from(seen.spec.initial_segments).unwrap_or(0),
-        budget: u32::try_from(seen.spec.entry_bucket_budget).unwrap_or(0),
-    };
-    let hosts = hosts(seen);
-    match Ledger::new(seen.fresh).begin(&request, None, &given(seen, &hosts, now)) {
-        Ok(ledger) => Plan::store(seen, ledger, Some("create"), &Doing::Operation, now),
-        Err(refusal) => waiting(refusal.to_string()),
-    }
-}
-
-/// Retained data: the newest life of the name that stores hold is taken over.
-fn take_over(seen: &Seen, now: Micros) -> Plan {
-    let stuck = |message: String| Plan::rest(seen, None, &Doing::Stalled { reason: "AdoptionFailed", message }, now);
-    let stored = || seen.inventories.values().flat_map(|(_, inventory)| &inventory.segments);
-    let made_at = |life: u64| {
-        let of = stored().filter(move |stored| stored.incarnation == life);
-        of.filter_map(|stored| stored.segment.as_ref().map(|segment| segment.created_at_us)).max()
-    };
-    let Some(life) = stored().map(|stored| stored.incarnation).max_by_key(|life| (made_at(*life), *life)) else {
-        return stuck("no segment is stored".to_owned());
-    };
-    let holdings = stored().filter(|stored| stored.incarnation == life).map(speech::holding_from_wire);
-    let holdings = match holdings.collect::<Result<Vec<_>, _>>() {
-        Ok(holdings) => holdings,
-        Err(nonsense) => return stuck(nonsense.to_string()),
-    };
-    let fences = seen.inventories.values().filter_map(|(_, inventory)| inventory.fence.as_ref());
-    let highest_op = fences.map(|fence| fence.op).max().unwrap_or(0);
-    let incarnation = Incarnation(life);
-    let adopted = match adopt(incarnation, highest_op, &holdings) {
-        Ok(adopted) => adopted,
-        Err(violation) => return stuck(format!("what the stores hold makes no layout: {violation}")),
-    };
-    let fence = adopted.ledger.fence(seen.term);
-    if let Some(step) = adopted.seals.into_iter().next() {
-        return Plan::silently(Act::SealAdopted { step, incarnation, fence });
-    }
-    let count = adopted.ledger.layout.as_ref().map_or(0, |layout| layout.segments().len());
-    let mut plan = Plan::store(seen, adopted.ledger, None, &Doing::Operation, now).noting(Note::normal(
-        "Adopted",
-        format!("{count} retained segments of incarnation {life:016x} are taken over, `initialSegments` is ignored"),
-    ));
-    if !adopted.orphans.is_empty() {
-        let text = format!("segments {:?} belong to no commit and are not served", adopted.orphans);
-        plan = plan.noting(Note::warning("Orphans", text));
-    }
-    plan
 }
 
 /// A topic that is deleted with its data.
@@ -263,8 +190,9 @@ fn carry_on(seen: &Seen, ledger: &Ledger, now: Micros) -> Plan {
         Next::Commit => match ledger.commit(&seen.confirmed, now) {
             Ok(after) => {
                 let note = committed(ledger, &after);
-                let plan = Plan::store(seen, after, None, &Doing::Nothing, now);
-                note.map_or(plan.clone(), |note| plan.noting(note))
+                let mut plan = Plan::store(seen, after, None, &Doing::Nothing, now);
+                plan.notes.extend(note);
+                plan
             }
             Err(error) => {
                 let doing = Doing::Stalled { reason: "CommitRefused", message: error.to_string() };
@@ -302,48 +230,6 @@ fn tell_due(seen: &Seen, ledger: &Ledger) -> Option<Plan> {
     let stores: Vec<_> = due.collect();
     let fence = ledger.fence(seen.term);
     (!stores.is_empty()).then(|| Plan::silently(Act::Tell { stores, layout: Box::new(layout), fence }))
-}
-
-/// The topic as nodes and clients are to know it, without the sequence; `None` before it has segments.
-pub(crate) fn layout_to_tell(seen: &Seen, ledger: &Ledger) -> Option<proto::TopicLayout> {
-    let layout = ledger.layout.as_ref()?;
-    let service = services(seen);
-    let subscriptions = ledger.subscriptions.values().map(|subscription| {
-        let service = service.get(&subscription.name).copied().unwrap_or_default();
-        speech::subscription_to_wire(subscription, service)
-    });
-    let deleted = ledger.operation.as_ref().is_some_and(|operation| operation.kind == Kind::Delete);
-    Some(proto::TopicLayout {
-        topic: Some(topic_ref(&seen.name, ledger.incarnation)),
-        term: seen.term,
-        sequence: 0,
-        epoch: layout.epoch().0,
-        segments: layout.segments().iter().map(speech::segment_to_wire).collect(),
-        nodes: nodes(seen),
-        home_store: ledger.home.as_ref().map(|home| home.store.0.clone()).unwrap_or_default(),
-        home_term: ledger.home.as_ref().map_or(0, |home| home.term),
-        subscriptions: subscriptions.collect(),
-        load_policy: Some(speech::load_policy(&seen.policy)),
-        deleted,
-    })
-}
-
-pub(crate) fn topic_ref(name: &Name, incarnation: Incarnation) -> proto::TopicRef {
-    proto::TopicRef { namespace: name.namespace.clone(), name: name.name.clone(), incarnation: incarnation.0 }
-}
-
-/// Every node of the data plane, connected or not: a client that knows one finds all.
-pub(crate) fn nodes(seen: &Seen) -> Vec<proto::Node> {
-    let node = |store: &crate::fleet::StoreSeen| proto::Node {
-        store: store.store.0.clone(),
-        addresses: store.addresses.clone(),
-    };
-    seen.stores.iter().map(node).collect()
-}
-
-/// How each subscription is served, as its resource says.
-pub(crate) fn services(seen: &Seen) -> BTreeMap<braid_model::SubscriptionName, speech::Service> {
-    seen.subscriptions.iter().map(|wanted| (wanted.name.clone(), wanted.service)).collect()
 }
 
 /// A home whose node is gone or silent for long moves to the store with the least load.

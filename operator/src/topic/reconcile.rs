@@ -16,7 +16,7 @@ use crate::metrics::Metrics;
 use crate::topic::act::act;
 use crate::topic::memory::Memory;
 use crate::topic::observe::observe;
-use crate::topic::plan::{Act, plan};
+use crate::topic::plan::{Act, plan, refused};
 use crate::topic::tell::tell;
 
 /// Laps in a row; then others have their turn.
@@ -45,7 +45,9 @@ async fn laps(cached: &ScalableTopic, memory: &mut Memory, ctx: &Context) -> Res
         let Some(topic) = current(cached, memory, ctx).await? else { return Ok(Action::await_change()) };
         let seen = observe(&topic, memory, term, ctx); // only reads
         let plan = plan(&seen, clock::now()); // pure: no client, no await
-        act(&topic, &plan.act, &seen, memory, ctx).await?; // one step, idempotent, fenced by (term, op)
+        if let Err(error) = act(&topic, &plan.act, &seen, memory, ctx).await {
+            return Err(complain(error, &topic, memory, term, ctx).await);
+        } // one step, idempotent, fenced by (term, op)
         tell(&topic, &plan, &seen, memory, ctx).await?; // one status write, by resourceVersion
         if plan.act == Act::Rest && memory.newest.is_some() {
             ctx.fault.rested(&topic.uid().unwrap_or_default());
@@ -53,6 +55,17 @@ async fn laps(cached: &ScalableTopic, memory: &mut Memory, ctx: &Context) -> Res
         }
     }
     Ok(Action::requeue(Duration::ZERO))
+}
+
+/// A refusal that a person must look at is shown before the lap is repeated.
+async fn complain(error: Error, topic: &ScalableTopic, memory: &mut Memory, term: u64, ctx: &Context) -> Error {
+    if memory.trouble.is_some() {
+        let seen = observe(topic, memory, term, ctx);
+        if let Err(unheard) = tell(topic, &refused(&seen, clock::now()), &seen, memory, ctx).await {
+            warn!(error = &unheard as &dyn std::error::Error, "refusal not told");
+        }
+    }
+    error
 }
 
 /// The topic as it is now: from the cache, unless this process knows better or has never asked the API server.
