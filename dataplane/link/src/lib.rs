@@ -27,3 +27,6 @@ pub use peer::{Peer, PeerError};
 pub use settings::{IDLE_TIMEOUT, KEEP_ALIVE, STREAMS_MAX};
 
 pub use braid_wire::proto::Code;
+
+#[cfg(test)]
+mod tests;
