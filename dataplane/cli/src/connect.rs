@@ -15,7 +15,7 @@ const SERVICE: &str = "braid-nodes.braid-system:4433";
 
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Connection")]
-pub(crate) struct Args {
+pub(crate) struct Connection {
     /// Addresses of any nodes, host:port, separated by commas [default: braid-nodes.braid-system:4433 in a pod, else the
     /// pods that the kubeconfig shows]
     #[arg(long, env = "BRAID_SERVER", value_delimiter = ',', value_name = "ADDRESS")]
@@ -37,7 +37,7 @@ pub(crate) struct Args {
     wait: Duration,
 }
 
-impl Args {
+impl Connection {
     /// What the flags say, completed from the pod's files or the cluster.
     pub(crate) async fn options(&self) -> anyhow::Result<Options> {
         let files = match (&self.ca, &self.cert, &self.key) {

@@ -57,3 +57,13 @@ fn main() -> ExitCode {
 fn wait_for(command: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(command)
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn every_command_line_is_sound() {
+        super::Cli::command().debug_assert();
+    }
+}

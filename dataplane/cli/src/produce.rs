@@ -71,7 +71,7 @@ pub(crate) struct Args {
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
     output: Output,
     #[command(flatten)]
-    connection: connect::Args,
+    connection: connect::Connection,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
