@@ -263,3 +263,59 @@ fn api(name: &'static str, error: kube::Error) -> TlsError {
 fn make(subject: &str, error: rcgen::Error) -> TlsError {
     TlsError::Make { subject: subject.to_owned(), source: Box::new(error) }
 }
+
+#[cfg(test)]
+mod tests {
+    use braid_link::{Identity, Peer};
+
+    use super::*;
+
+    fn secret(data: BTreeMap<String, String>) -> Secret {
+        Secret { data: Some(bytes(data).collect()), ..Secret::default() }
+    }
+
+    fn authority(now: Timestamp) -> Authority {
+        let key = KeyPair::generate().unwrap();
+        let cert = ca_params(now).self_signed(&key).unwrap();
+        let fields = [("ca.crt".to_owned(), cert.pem()), ("ca.key".to_owned(), key.serialize_pem())];
+        Authority::load(&secret(BTreeMap::from(fields))).unwrap()
+    }
+
+    #[test]
+    fn a_certificate_names_its_holder_as_the_link_reads_it() {
+        let now = Timestamp::now();
+        let authority = authority(now);
+        let rows = [
+            (
+                Subject::Node { store: "braid-node-1", data_plane: "default" },
+                Peer::Node { store: "braid-node-1".into() },
+            ),
+            (Subject::Operator { name: "op_1" }, Peer::Operator { name: "op_1".into() }),
+            (Subject::Client { name: "client" }, Peer::Client { name: "client".into() }),
+        ];
+        for (subject, expected) in rows {
+            let Pair { cert_pem, key_pem } = authority.issue(&subject, now).unwrap();
+            let ca = authority.ca_pem.as_bytes();
+            let identity = Identity::from_pem(ca, cert_pem.as_bytes(), key_pem.as_bytes()).unwrap();
+            assert_eq!(*identity.peer(), expected);
+        }
+        let node = Subject::Node { store: "braid-node-1", data_plane: "default" };
+        assert_eq!(node.dns_names(), ["braid-node-1.default.nodes.braid", "default.nodes.braid"]);
+    }
+
+    #[test]
+    fn a_secret_is_renewed_when_it_says_so_or_says_nothing() {
+        let now: Timestamp = "2026-12-01T00:00:00Z".parse().unwrap();
+        let check = |said: Option<&str>, due: bool| {
+            let mut secret = secret(BTreeMap::new());
+            let said = said.map(|at| (RENEW_AFTER.to_owned(), at.to_owned()));
+            secret.metadata.annotations = Some(said.into_iter().collect());
+            assert_eq!(renewal_is_due(&secret, now), due);
+        };
+        check(None, true);
+        check(Some("nonsense"), true);
+        check(Some("2026-11-30T23:59:59Z"), true);
+        check(Some("2026-12-01T00:00:00Z"), true);
+        check(Some("2026-12-01T00:00:01Z"), false);
+    }
+}

@@ -200,7 +200,12 @@ async fn tell_nodes(
     for (store, link, answer) in join_all(asked).await {
         match answer {
             Ok(Answer::Refused(refused)) => {
-                warn!(%store, code = refused.code().as_str_name(), message = refused.message, "layout refused");
+                let code = refused.code().as_str_name();
+                warn!(%store, code, message = refused.message, "layout refused");
+                if refused.code() != proto::Code::StaleFence {
+                    let message = format!("store `{store}` refused the layout with {code}: {}", refused.message);
+                    memory.trouble = Some(Trouble { reason: "LayoutRefused", message });
+                }
                 memory.tell_after.insert(store.clone(), Instant::now() + TELL_AGAIN);
                 stale = stale.or(refused.have_fence);
             }
