@@ -1,8 +1,8 @@
-//! A LayoutChange of a topic that does not exist fails here; all else of it is the topic's business.
+//! A LayoutChange waits for its turn, or fails at once if its topic does not exist; all else of it is the topic's business.
 
 use std::sync::Arc;
 
-use braid_crds::{ConditionStatus, LayoutChange, LayoutChangeSpec, ScalableTopic, set_condition};
+use braid_crds::{ConditionStatus, LayoutChange, LayoutChangeSpec, LayoutChangeStatus, ScalableTopic, set_condition};
 use kube::ResourceExt as _;
 use kube::api::{Api, PostParams};
 use kube::runtime::controller::Action;
@@ -26,31 +26,43 @@ pub(crate) async fn reconcile(change: Arc<Guarded<LayoutChange>>, ctx: Arc<Conte
     let topic = name.sibling(&change.spec.topic_ref.name);
     // One command may have made both, and the watch of topics may be the slower one.
     let topics: Api<ScalableTopic> = Api::namespaced(ctx.client.clone(), &name.namespace);
-    if ctx.cache.topic(&topic).is_some() || topics.get_opt(&topic.name).await?.is_some() {
-        ctx.topics.wake(topic);
-        return Ok(Action::await_change());
+    let topic_exists = ctx.cache.topic(&topic).is_some() || topics.get_opt(&topic.name).await?.is_some();
+    if topic_exists {
+        ctx.topics.wake(topic.clone());
     }
-    let mut object = change.clone();
-    let generation = object.metadata.generation;
-    let status = object.status.get_or_insert_default();
-    status.observed_generation = generation;
-    status.change = Some(text(&change.spec));
-    let message = format!("topic `{}` does not exist", topic.name);
-    for (type_, holds) in [("Complete", false), ("Failed", true)] {
-        let holds = ConditionStatus::from(holds);
-        set_condition(&mut status.conditions, type_, holds, "TopicNotFound", message.clone(), generation, clock::now());
-    }
-    let api: Api<LayoutChange> = Api::namespaced(ctx.client.clone(), &name.namespace);
-    match api.replace_status(&name.name, &PostParams::default(), &object).await {
-        Ok(_) => {}
-        // The watch brings the newer one.
-        Err(kube::Error::Api(refusal)) if refusal.code == 409 || refusal.code == 404 => {
-            debug!(%name, "somebody wrote first")
+    let object = LayoutChange { status: Some(compose(change, topic_exists)), ..change.clone() };
+    if object.status != change.status {
+        let api: Api<LayoutChange> = Api::namespaced(ctx.client.clone(), &name.namespace);
+        match api.replace_status(&name.name, &PostParams::default(), &object).await {
+            Ok(_) => {}
+            // The watch brings the newer one; it may have ended meanwhile.
+            Err(kube::Error::Api(refusal)) if refusal.code == 409 || refusal.code == 404 => {
+                debug!(%name, "somebody wrote first")
+            }
+            Err(error) => return Err(error.into()),
         }
-        Err(error) => return Err(error.into()),
     }
     ctx.memories.succeeded(&change.uid().unwrap_or_default());
     Ok(Action::await_change())
+}
+
+/// The status of a change that has not ended: it waits for its turn, or fails because its topic does not exist.
+fn compose(change: &LayoutChange, topic_exists: bool) -> LayoutChangeStatus {
+    let generation = change.metadata.generation;
+    let mut status = change.status.clone().unwrap_or_default();
+    status.observed_generation = generation;
+    status.change = Some(text(&change.spec));
+    let topic = &change.spec.topic_ref.name;
+    let (failed, reason, message) = if topic_exists {
+        (false, "Waiting", format!("it waits for its turn at topic `{topic}`"))
+    } else {
+        (true, "TopicNotFound", format!("topic `{topic}` does not exist"))
+    };
+    for (type_, holds) in [("Complete", false), ("Failed", failed)] {
+        let holds = ConditionStatus::from(holds);
+        set_condition(&mut status.conditions, type_, holds, reason, message.clone(), generation, clock::now());
+    }
+    status
 }
 
 /// When to look again after a lap that failed.
@@ -87,6 +99,18 @@ pub(crate) fn text(spec: &LayoutChangeSpec) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_change_waits_or_fails_for_want_of_its_topic() {
+        let yaml = "{apiVersion: braid.stream/v1alpha1, kind: LayoutChange, metadata: {name: c}, spec: {topicRef: {name: t}, split: {segment: 0}}}";
+        let change: LayoutChange = serde_yaml::from_str(yaml).unwrap();
+        for (topic_exists, expected) in [(true, "Waiting"), (false, "TopicNotFound")] {
+            let change = LayoutChange { status: Some(compose(&change, topic_exists)), ..change.clone() };
+            let conditions = &change.status.as_ref().unwrap().conditions;
+            assert!(conditions.iter().all(|condition| condition.reason == expected));
+            assert_eq!((conditions.len(), has_ended(&change)), (2, !topic_exists));
+        }
+    }
 
     #[test]
     fn a_change_is_told_in_a_few_words() {

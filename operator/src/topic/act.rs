@@ -56,12 +56,13 @@ pub(crate) async fn act(
         Act::Inspect { stores } => inspect(stores, topic, seen, memory, ctx).await,
         Act::Tell { stores, layout, fence } => tell_nodes(stores, layout, *fence, topic, seen, memory, ctx).await,
         Act::Settle { change, ended } => {
-            settle(topic, change, ended, ctx).await?;
-            // Those that are deleted need no remembering.
-            let there: BTreeSet<String> =
-                ctx.cache.changes_of(&seen.name).iter().filter_map(|change| change.uid()).collect();
-            memory.ended.retain(|uid| there.contains(uid));
-            memory.ended.insert(change.uid.clone());
+            if settle(topic, change, ended, ctx).await? {
+                // Those that are deleted need no remembering.
+                let changes = ctx.cache.changes_of(&seen.name);
+                let there: BTreeSet<String> = changes.iter().filter_map(|change| change.uid()).collect();
+                memory.ended.retain(|uid| there.contains(uid));
+                memory.ended.insert(change.uid.clone());
+            }
             Ok(())
         }
         Act::Finalizer { wanted } => finalizer(topic, *wanted, memory, ctx).await,
@@ -232,12 +233,12 @@ async fn tell_nodes(
     Ok(())
 }
 
-/// Writes how a layout change ended, unless that is written already.
-async fn settle(topic: &ScalableTopic, change: &Asked, ended: &Ended, ctx: &Context) -> Result<(), Error> {
+/// Writes how a layout change ended, unless that is written already; whether it is written now.
+async fn settle(topic: &ScalableTopic, change: &Asked, ended: &Ended, ctx: &Context) -> Result<bool, Error> {
     let api: Api<LayoutChange> = Api::namespaced(ctx.client.clone(), &change.name.namespace);
-    let Some(mut object) = api.get_opt(&change.name.name).await? else { return Ok(()) };
+    let Some(mut object) = api.get_opt(&change.name.name).await? else { return Ok(true) };
     if has_ended(&object) || object.uid().as_deref() != Some(&change.uid) {
-        return Ok(());
+        return Ok(true);
     }
     let generation = object.metadata.generation;
     let text = layoutchange::text(&object.spec);
@@ -262,11 +263,16 @@ async fn settle(topic: &ScalableTopic, change: &Asked, ended: &Ended, ctx: &Cont
             Note::warning(reason, message.clone())
         }
     };
-    api.replace_status(&change.name.name, &PostParams::default(), &object).await?;
+    match api.replace_status(&change.name.name, &PostParams::default(), &object).await {
+        Ok(_) => {}
+        // Its own controller wrote that it waits: the next lap reads it again.
+        Err(kube::Error::Api(refusal)) if refusal.code == 409 => return Ok(false),
+        Err(error) => return Err(error.into()),
+    }
     ctx.fault.acted(&topic.uid().unwrap_or_default());
     info!(change = %change.name, reason = note.reason, "layout change ended");
     events::tell(&ctx.recorder, &object, &note).await;
-    Ok(())
+    Ok(true)
 }
 
 async fn finalizer(topic: &ScalableTopic, wanted: bool, memory: &mut Memory, ctx: &Context) -> Result<(), Error> {
