@@ -67,8 +67,10 @@ struct Member {
 struct Slot {
     ownership: Ownership,
     owner: OwnerNo,
-    /// Its messages below may have been sent before.
+    /// Its messages below may have been shown before.
     sent_below: Offset,
+    /// The same when its present owner got it: what that one gives back was shown no further than before.
+    granted_below: Offset,
 }
 
 /// All deliveries of one (segment, ordered subscription). See the module for its contract.
@@ -98,7 +100,8 @@ impl Dispatcher {
     pub fn new(buckets: Buckets, cursor: Cursor, gate: Gate, policy: Policy, past: Past) -> Self {
         let n = buckets.count() as usize;
         let start = cursor.first_unacked();
-        let slot = Slot { ownership: Ownership::NEW, owner: past.owner_floor, sent_below: past.sent_below };
+        let (owner, sent_below) = (past.owner_floor, past.sent_below);
+        let slot = Slot { ownership: Ownership::NEW, owner, sent_below, granted_below: sent_below };
         Self {
             buckets,
             policy,
@@ -430,6 +433,9 @@ impl Dispatcher {
         slot.ownership = ownership;
         if let Effect::Rewind(at) = effect {
             self.reading.rewind(bucket, at);
+            if matches!(event, Event::GaveBack(..)) {
+                slot.sent_below = slot.sent_below.min(at.max(slot.granted_below));
+            }
         }
         if is_draining && !was_draining {
             if let Some(within) = self.policy.handoff_deadline {
@@ -457,6 +463,7 @@ impl Dispatcher {
             self.owner = OwnerNo(self.owner.0 + 1);
             let slot = &mut self.slots[bucket.0 as usize];
             slot.owner = self.owner;
+            slot.granted_below = slot.sent_below;
             let (owner, redelivered_below) = (self.owner, slot.sent_below);
             self.outputs.push_back(Output::Granted { attach, bucket, round, owner, redelivered_below });
         }

@@ -133,6 +133,38 @@ fn an_overdue_owner_is_revoked_and_the_next_starts_at_the_first_unacked() {
 }
 
 #[test]
+fn what_is_given_back_is_marked_only_as_far_as_somebody_saw_it() {
+    let (mut d, log) = (dispatcher(1, &[]), log(&[0, 0, 0, 0, 0]));
+    let granted = |d: &mut Dispatcher| {
+        let below = |output| match output {
+            Output::Granted { redelivered_below, .. } => Some(redelivered_below.0),
+            _ => None,
+        };
+        outputs(d).into_iter().find_map(below)
+    };
+    join(&mut d, 1, 1_000);
+    assert_eq!(granted(&mut d), Some(0));
+    assert_eq!(read(&mut d, &log[..2], 9), Some((Lane::Head, vec![(0, 1), (1, 1)])));
+    // It dies, and may have shown both.
+    d.lost(attach(1), NOW);
+    join(&mut d, 2, 1_000);
+    assert_eq!(granted(&mut d), Some(2));
+    while read(&mut d, &log, 9).is_some() {}
+    // It showed and acked three, and gives the rest back.
+    d.leave(attach(2), NOW);
+    assert_eq!(ack(&mut d, 2, 0, 2, 0, 3), Ok(1));
+    join(&mut d, 3, 1_000);
+    d.give_back(attach(2), BucketIndex(0), Round(2), Offset(3), NOW);
+    assert_eq!(granted(&mut d), Some(3));
+    while read(&mut d, &log, 9).is_some() {}
+    // It showed nothing at all.
+    d.leave(attach(3), NOW);
+    join(&mut d, 4, 1_000);
+    d.give_back(attach(3), BucketIndex(0), Round(3), Offset(3), NOW);
+    assert_eq!(granted(&mut d), Some(3));
+}
+
+#[test]
 fn an_empty_sealed_segment_is_drained_when_its_parents_are() {
     let mut d = dispatcher(4, &[1, 2]);
     d.sealed(Offset(0));
