@@ -5,24 +5,27 @@
 //!
 //! It knows no sockets, clocks or threads, and nothing of other members.
 
+mod answers;
 mod attachment;
 mod home;
 #[cfg(test)]
 mod tests;
+mod words;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use braid_model::{Micros, Offset, SegmentId};
-use braid_wire::proto::Code;
-use braid_wire::{Frame, Message, proto};
+use braid_model::{Micros, SegmentId};
+use braid_wire::proto::{self, Code};
 
 use crate::ChannelId;
 use crate::backoff::Dice;
 use crate::remote::{Effect, Event, Outbox, Remote, Target};
 use crate::view::View;
-use crate::watch::{Contact, Watch, describe};
+use crate::watch::{Watch, describe};
 use attachment::{Attachment, Link};
 use home::{Heard, Home};
+
+pub use words::{Config, ConsumeError, DeliveryId, Notice, Received};
 
 /// Without a home for so long, a session attaches to every segment it knows.
 const HOMELESS_US: u64 = 10_000_000;
@@ -30,67 +33,6 @@ const HOMELESS_US: u64 = 10_000_000;
 const NO_FREE_BUCKET_US: u64 = 10_000_000;
 /// How long acks may wait for company.
 const ACK_LINGER_US: u64 = 2_000;
-
-/// Who the member is.
-#[derive(Clone, Debug)]
-pub struct Config {
-    pub contact: Contact,
-    pub subscription: String,
-    /// The member's name; its place in a contiguous assignment.
-    pub member: String,
-    /// Random: this incarnation of the member.
-    pub session: u64,
-    /// Bytes that each segment may send ahead.
-    pub credit_bytes: usize,
-    /// How long a leave waits for the application's acks.
-    pub leave_deadline_us: u64,
-    /// For jitter.
-    pub seed: u64,
-}
-
-/// Names a delivery: to whom, in which round, which message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct DeliveryId {
-    pub segment: SegmentId,
-    pub attach: u64,
-    pub bucket: u32,
-    pub round: u64,
-    pub offset: Offset,
-}
-
-/// A message handed to the application.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Received {
-    pub id: DeliveryId,
-    pub message: Message,
-    /// Durable and rising per bucket: fences the application's own sink.
-    pub owner_number: u64,
-    pub append_time: Micros,
-    /// May have been handed out before, to this member or another.
-    pub redelivered: bool,
-}
-
-/// What the application may want to know.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Notice {
-    /// The handoff deadline passed: messages of this bucket that are still being worked on may go to another member now.
-    Revoked { segment: SegmentId, bucket: u32 },
-    /// The channel to the segment's node is gone: unacked messages of it will come again.
-    Lost { segment: SegmentId },
-    /// The session is over.
-    Failed(ConsumeError),
-    /// A leave is complete: nothing is in flight to this member.
-    Left,
-}
-
-/// Why a session is over.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ConsumeError {
-    #[error("topic `{topic}` is being deleted")]
-    Deleted { topic: String },
-    #[error("subscription `{subscription}`, member `{member}`: {reason}")]
-    Refused { subscription: String, member: String, reason: String },
-}
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Phase {
@@ -330,121 +272,6 @@ impl Consumer {
 
     fn attachment_of(&self, channel: ChannelId) -> Option<SegmentId> {
         self.attachments.values().find(|a| a.link.channel() == Some(channel)).map(|a| a.segment)
-    }
-
-    fn attachment_event(&mut self, now: Micros, id: SegmentId, event: Event) {
-        let attachment = self.attachments.get_mut(&id).expect("the caller found it");
-        let out = &mut self.out;
-        match event {
-            Event::Opened { channel } => self.attach(id, channel),
-            Event::Closed { reason, .. } => self.lost(now, id, reason),
-            Event::Frame { channel, frame } => match frame {
-                Frame::Attached(_) => {
-                    attachment.link = Link::Attached { channel };
-                    attachment.backoff.reset();
-                    self.trouble = None;
-                    if !attachment.wanted {
-                        attachment.detach(out);
-                    }
-                }
-                Frame::BucketGranted(granted) => attachment.granted(&granted, out),
-                Frame::Delivery(delivery) => {
-                    let turn = (id, attachment.number, delivery.bucket, delivery.round);
-                    match attachment.delivered(delivery, out) {
-                        Ok(true) => self.ready.push_back(turn),
-                        Ok(false) => {}
-                        Err(reason) => {
-                            out.close(channel);
-                            self.lost(now, id, reason);
-                        }
-                    }
-                }
-                Frame::AckConfirmed(confirmed) => attachment.confirmed(confirmed.ack),
-                Frame::BucketWithdrawn(withdrawn) => attachment.withdrawn(withdrawn.bucket, withdrawn.round, out),
-                Frame::BucketRevoked(revoked) => {
-                    if attachment.revoked(revoked.bucket, revoked.round, out) {
-                        self.notices.push_back(Notice::Revoked { segment: id, bucket: revoked.bucket });
-                    }
-                }
-                Frame::SegmentDrained(_) => {
-                    self.drained.insert(id);
-                    attachment.detach(out);
-                }
-                Frame::Detached(_) => {
-                    out.close(channel);
-                    self.detached(now, id);
-                }
-                Frame::Refused(refused) => self.refused(now, id, channel, &refused),
-                frame => {
-                    out.close(channel);
-                    self.lost(now, id, format!("unexpected frame `{}`", frame.name()));
-                }
-            },
-        }
-    }
-
-    fn attach(&mut self, id: SegmentId, channel: ChannelId) {
-        let attachment = self.attachments.get_mut(&id).expect("the caller found it");
-        let Some((view, segment)) = self.watch.view().and_then(|view| Some((view, view.segments.get(&id)?))) else {
-            // The layout lost the segment while it was dialled.
-            self.out.close(channel);
-            attachment.link = Link::Idle;
-            return;
-        };
-        self.attaches += 1;
-        attachment.number = self.attaches;
-        attachment.link = Link::Asked { channel };
-        let attach = proto::Attach {
-            topic: Some(self.watch.topic()),
-            segment: id.0,
-            subscription: self.config.subscription.clone(),
-            member: self.config.member.clone(),
-            session: self.config.session,
-            attach: attachment.number,
-            buckets: segment.buckets.count(),
-            layout_epoch: view.epoch,
-            credit_bytes: self.config.credit_bytes as u64,
-        };
-        self.out.send(channel, attach);
-    }
-
-    /// The node let go of this attach: all it handed out is acked or given back.
-    fn detached(&mut self, now: Micros, id: SegmentId) {
-        let attachment = self.attachments.get_mut(&id).expect("the caller found it");
-        attachment.reset();
-        attachment.link = Link::Idle;
-        self.attach_wanted(now);
-        self.finish_leave(now);
-    }
-
-    /// The channel is gone. What was buffered is dropped; the node hands it out again, to whom it likes.
-    fn lost(&mut self, now: Micros, id: SegmentId, reason: String) {
-        let attachment = self.attachments.get_mut(&id).expect("the caller found it");
-        if attachment.link.acks_to().is_some() {
-            self.notices.push_back(Notice::Lost { segment: id });
-        }
-        attachment.reset();
-        let again = attachment.wanted && !self.drained.contains(&id);
-        let until = attachment.backoff.next(now, &mut self.dice);
-        attachment.link = if again { Link::Waiting { until } } else { Link::Idle };
-        self.trouble = Some(reason);
-        self.finish_leave(now);
-    }
-
-    fn refused(&mut self, now: Micros, id: SegmentId, channel: ChannelId, refused: &proto::Refused) {
-        self.out.close(channel);
-        if is_final(refused.code()) {
-            return self.fail(refused);
-        }
-        if refused.code() == Code::StaleAttach {
-            self.attaches = self.attaches.max(refused.have);
-        }
-        self.lost(now, id, describe(refused));
-        if refused.code() == Code::NoFreeBucket && self.is_homeless(now) {
-            let attachment = self.attachments.get_mut(&id).expect("the caller found it");
-            let until = Micros(now.0 + NO_FREE_BUCKET_US - self.dice.below(NO_FREE_BUCKET_US / 2));
-            attachment.link = Link::Waiting { until };
-        }
     }
 
     fn is_homeless(&self, now: Micros) -> bool {

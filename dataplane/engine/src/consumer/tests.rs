@@ -1,9 +1,10 @@
 //! A consumer against a node and a home that the test plays, frame by frame.
 
-use braid_wire::{Delivery, Entry, Header};
+use braid_wire::{Delivery, Entry, Frame, Header, Message};
 use bytes::BytesMut;
 
 use super::*;
+use crate::watch::Contact;
 
 struct Bench {
     now: Micros,

@@ -6,107 +6,34 @@
 //!
 //! It knows no sockets, clocks or threads, and never how entries are stored.
 
+mod answers;
 mod batch;
 mod lane;
 mod ring;
 #[cfg(test)]
 mod tests;
+mod words;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
 
-use braid_model::{KeyHash, Micros, Offset, SegmentId};
-use braid_wire::proto::Code;
-use braid_wire::{FRAME_BYTES_MAX, Frame, Message, proto};
+use braid_model::{KeyHash, Micros, SegmentId};
+use braid_wire::{FRAME_BYTES_MAX, Message};
 
 use crate::ChannelId;
 use crate::backoff::Dice;
 use crate::remote::{Effect, Event, Outbox, Remote, Target};
-use crate::view::{Segment, View, tiles};
-use crate::watch::{Contact, Watch, describe};
+use crate::view::{View, tiles};
+use crate::watch::Watch;
 use batch::Pending;
 use lane::{Durable, Lane, Link};
 use ring::{Known, Ring};
+
+pub use words::{Config, Limits, Notice, SendError, Ticket};
 
 /// Without a seal answer for so long after a layout told of the seal, the node is asked again.
 const SEAL_ANSWER_US: u64 = 1_000_000;
 /// What a message costs beside its bytes, in the producer's books.
 const MESSAGE_OVERHEAD: usize = 64;
-
-/// One message that was pushed: named again when it is settled. Rises in push order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Ticket(pub u64);
-
-/// How much a producer gathers, sends ahead and tries again.
-#[derive(Clone, Debug)]
-pub struct Limits {
-    /// Payload bytes at which a batch is closed.
-    pub batch_bytes: usize,
-    /// Messages at which a batch is closed.
-    pub batch_count: usize,
-    /// How long a batch waits for more messages.
-    pub linger_us: u64,
-    /// Bytes on the wire, not yet durable, per segment.
-    pub window_bytes: usize,
-    /// Bytes of all messages pushed and not yet settled: at this, [`Producer::has_room`] is false.
-    pub buffer_bytes: usize,
-    /// How long one segment may make no progress until its messages fail.
-    pub give_up_us: u64,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            batch_bytes: 128 << 10,
-            batch_count: 1_000,
-            linger_us: 1_000,
-            window_bytes: 4 << 20,
-            buffer_bytes: 32 << 20,
-            give_up_us: 120_000_000,
-        }
-    }
-}
-
-/// Who the producer is, and how it works.
-#[derive(Clone, Debug)]
-pub struct Config {
-    pub contact: Contact,
-    /// Random; no two producers of a topic may share it.
-    pub producer: u64,
-    pub limits: Limits,
-    /// For jitter and the start of round robins.
-    pub seed: u64,
-}
-
-/// Why a message did not get through. With `GaveUp` it may be in the topic all the same.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SendError {
-    #[error("message takes {bytes} bytes, an entry may have {most}")]
-    TooLarge { bytes: usize, most: usize },
-    #[error("segment `{segment}` on store `{store}` refused the entry: {reason}")]
-    Refused { segment: SegmentId, store: String, reason: String },
-    #[error("segment `{segment}` on store `{store}` took nothing for {after_ms} ms, last: {reason}")]
-    GaveUp { segment: SegmentId, store: String, after_ms: u64, reason: String },
-    #[error("topic `{topic}` is being deleted")]
-    Deleted { topic: String },
-    #[error("the producer was dropped before it knew what became of the message")]
-    Closed,
-}
-
-/// What became of messages.
-#[derive(Debug, PartialEq)]
-pub enum Notice {
-    /// Durable. Message `i` has the offset `base + i`; `base` is `None` if a node knows that they are, not any more where.
-    Durable {
-        tickets: Arc<[Ticket]>,
-        segment: SegmentId,
-        base: Option<Offset>,
-    },
-    Failed {
-        tickets: Vec<Ticket>,
-        error: SendError,
-    },
-}
 
 /// A producer of one topic.
 #[derive(Debug)]
@@ -380,119 +307,6 @@ impl Producer {
 
     fn lane_of(&self, channel: ChannelId) -> Option<SegmentId> {
         self.lanes.iter().find(|(_, lane)| lane.link.channel() == Some(channel)).map(|(id, _)| *id)
-    }
-
-    fn lane_event(&mut self, now: Micros, id: SegmentId, event: Event) {
-        let lane = self.lanes.get_mut(&id).expect("the caller found it");
-        match event {
-            Event::Opened { channel } => {
-                lane.link = Link::Asked { channel };
-                let epoch = lane.epoch();
-                let open = proto::OpenProducer {
-                    topic: Some(self.watch.topic()),
-                    segment: id.0,
-                    producer: self.config.producer,
-                    epoch,
-                    layout_epoch: self.watch.view().map_or(0, |view| view.epoch),
-                };
-                self.out.send(channel, open);
-            }
-            Event::Closed { reason, .. } => self.retry(now, id, reason, false),
-            Event::Frame { frame: Frame::ProducerOpened(opened), channel } => self.opened(now, id, channel, &opened),
-            Event::Frame { frame: Frame::Published(published), .. } => {
-                lane.trouble = None;
-                lane.backoff.reset();
-                let durable = lane.settle(&published.entries);
-                let settled = lane.sealed_since.is_some() && !lane.is_unsettled();
-                self.durable(id, durable);
-                if settled {
-                    self.retire(now, id);
-                } else {
-                    self.pump(now, id);
-                }
-            }
-            Event::Frame { frame: Frame::SegmentSealed(sealed), .. } => self.sealed(now, id, &sealed),
-            Event::Frame { frame: Frame::Refused(refused), .. } => self.refused(now, id, &refused),
-            Event::Frame { frame, .. } => self.retry(now, id, format!("unexpected frame `{}`", frame.name()), true),
-        }
-    }
-
-    fn opened(&mut self, now: Micros, id: SegmentId, channel: ChannelId, opened: &proto::ProducerOpened) {
-        let lane = self.lanes.get_mut(&id).expect("the caller found it");
-        if opened.last_sequence >= lane.next_sequence() {
-            // Another one writes under this id: a higher epoch fences it.
-            lane.renumber();
-            self.retry(now, id, format!("sequence {} is not of this producer", opened.last_sequence), true);
-            return;
-        }
-        lane.link = Link::Open { channel };
-        let durable = lane.settle_up_to(opened.last_sequence, &opened.window);
-        if !durable.is_empty() || !lane.is_unsettled() {
-            lane.trouble = None;
-            lane.backoff.reset();
-        }
-        self.durable(id, durable);
-        self.pump(now, id);
-    }
-
-    /// The segment's last word: settles all that is on its way.
-    fn sealed(&mut self, now: Micros, id: SegmentId, sealed: &proto::SegmentSealed) {
-        let lane = self.lanes.get_mut(&id).expect("the caller found it");
-        let successors: Result<Vec<_>, _> = sealed.successors.iter().map(Segment::try_from).collect();
-        let successors = successors.and_then(|segments| tiles(lane.segment.range, segments.iter()).map(|()| segments));
-        let successors = match successors {
-            Ok(successors) => successors,
-            Err(error) => {
-                self.retry(now, id, format!("seal answer: {error}"), true);
-                return;
-            }
-        };
-        let durable = lane.settle_up_to(sealed.last_sequence, &sealed.window);
-        self.durable(id, durable);
-        self.known.seal(id, successors);
-        self.known.learn_nodes(sealed.nodes.iter().map(|node| (node.store.clone(), node.addresses.clone())));
-        self.retire(now, id);
-    }
-
-    fn refused(&mut self, now: Micros, id: SegmentId, refused: &proto::Refused) {
-        let lane = self.lanes.get_mut(&id).expect("the caller found it");
-        let reason = describe(refused);
-        match refused.code() {
-            // These pass: the channel is opened again, and the answer tells from where on to resend.
-            Code::NoSpace
-            | Code::Busy
-            | Code::UnknownTopic
-            | Code::UnknownSegment
-            | Code::StaleLayout
-            | Code::SequenceGap
-            | Code::StoreFailed
-            | Code::LimitExceeded
-            | Code::ShuttingDown => self.retry(now, id, reason, true),
-            Code::UnknownProducer => {
-                lane.renumber();
-                self.retry(now, id, reason, true);
-            }
-            _ => {
-                let store = lane.segment.store.clone();
-                self.fail_lane(id, SendError::Refused { segment: id, store, reason });
-            }
-        }
-    }
-
-    /// The channel is of no use any more: another one is opened after a while, if there is something to say.
-    fn retry(&mut self, now: Micros, id: SegmentId, reason: String, close: bool) {
-        let lane = self.lanes.get_mut(&id).expect("the caller found it");
-        if let Some(channel) = lane.link.channel().filter(|_| close) {
-            self.out.close(channel);
-        }
-        lane.rewind();
-        if lane.is_empty() {
-            lane.link = Link::Idle;
-            return;
-        }
-        let since = lane.trouble.take().map_or(now, |(since, _)| since);
-        lane.trouble = Some((since, reason));
-        lane.link = Link::Waiting { until: lane.backoff.next(now, &mut self.dice) };
     }
 
     fn tick_lane(&mut self, now: Micros, id: SegmentId) {

@@ -2,10 +2,13 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use braid_wire::Entry;
+use braid_model::Offset;
+use braid_wire::proto::Code;
+use braid_wire::{Entry, Frame, proto};
 use bytes::Bytes;
 
 use super::*;
+use crate::watch::Contact;
 
 #[derive(Debug, Default)]
 struct Log {
