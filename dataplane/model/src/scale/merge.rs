@@ -3,6 +3,7 @@
 use alloc::vec::Vec;
 
 use super::clock::US_PER_SECOND;
+use super::metric::Rates;
 use super::reason::{Hold, Reason};
 use super::snapshot::{Sample, Segment};
 use super::survey::Survey;
@@ -23,11 +24,15 @@ pub(super) fn propose(survey: &Survey<'_>, growing: bool) -> Proposal {
     let veto = Veto::of(survey);
     let mut furthest = Stage::Cold;
     let mut coldest: Option<(u128, &Segment, &Segment)> = None;
-    for (a, b) in neighbours(&survey.seen.segments) {
+    let mut before: Option<Half<'_>> = None;
+    for b in by_range(&survey.seen.segments).map(|segment| Half::of(survey, segment)) {
+        let Some(a) = before.replace(b).filter(|a| touch(a.segment, b.segment)) else { continue };
         match pass(survey, &veto, a, b) {
             Err(stage) => furthest = furthest.max(stage),
             // Pairs come by range start, so the first of equals is the lowest.
-            Ok(heat) if coldest.is_none_or(|(least, ..)| heat < least) => coldest = Some((heat, a, b)),
+            Ok(warmth) if coldest.is_none_or(|(least, ..)| warmth < least) => {
+                coldest = Some((warmth, a.segment, b.segment));
+            }
             Ok(_) => {}
         }
     }
@@ -59,10 +64,30 @@ impl Stage {
     }
 }
 
-/// How warm a pair that may merge is, relative to the merge thresholds; or the first stage at which it failed.
-fn pass(survey: &Survey<'_>, veto: &Veto<'_>, a: &Segment, b: &Segment) -> Result<u128, Stage> {
+/// One segment of a pair, with what both of its pairs ask of it.
+#[derive(Clone, Copy)]
+struct Half<'a> {
+    segment: &'a Segment,
+    /// Its rates and how warm they are relative to the merge thresholds, if it is known, by measure, to have been cold for
+    /// the whole merge window.
+    cold: Option<(&'a Rates, u128)>,
+}
+
+impl<'a> Half<'a> {
+    fn of(survey: &Survey<'_>, segment: &'a Segment) -> Self {
+        let window_us = u128::from(survey.policy.merge_window_seconds) * US_PER_SECOND;
+        let lasted = |since: Micros| u128::from(survey.now.since(since)) >= window_us;
+        let is_cold = |sample: &&Sample| !sample.estimated && sample.cold_since.is_some_and(lasted);
+        let warmth = |sample: &'a Sample| (&sample.rates, sample.rates.score(&survey.policy.merge));
+        Self { segment, cold: survey.known(segment).filter(is_cold).map(warmth) }
+    }
+}
+
+/// How warm a pair that may merge is; or the first stage at which it failed.
+fn pass(survey: &Survey<'_>, veto: &Veto<'_>, a: Half<'_>, b: Half<'_>) -> Result<u128, Stage> {
     let policy = survey.policy;
-    let (Some(cold_a), Some(cold_b)) = (cold(survey, a), cold(survey, b)) else { return Err(Stage::Cold) };
+    let (Some((rates_a, warmth_a)), Some((rates_b, warmth_b))) = (a.cold, b.cold) else { return Err(Stage::Cold) };
+    let (a, b) = (a.segment, b.segment);
     if a.merge_depth >= policy.max_merge_depth || b.merge_depth >= policy.max_merge_depth {
         return Err(Stage::MergeDepth);
     }
@@ -73,17 +98,10 @@ fn pass(survey: &Survey<'_>, veto: &Veto<'_>, a: &Segment, b: &Segment) -> Resul
     if capacity_with(survey, a, b, merger) < survey.consumers.min(survey.capacity) {
         return Err(Stage::Capacity);
     }
-    if veto.would_grow((a, &cold_a.rates), (b, &cold_b.rates), merger) {
+    if veto.would_grow((a, rates_a), (b, rates_b), merger) {
         return Err(Stage::Veto);
     }
-    Ok(cold_a.rates.score(&policy.merge) + cold_b.rates.score(&policy.merge))
-}
-
-/// The sample of a segment that is known, by measure, to have been cold for the whole merge window.
-fn cold<'a>(survey: &Survey<'_>, segment: &'a Segment) -> Option<&'a Sample> {
-    let window_us = u128::from(survey.policy.merge_window_seconds) * US_PER_SECOND;
-    let lasted = |since: Micros| u128::from(survey.now.since(since)) >= window_us;
-    survey.known(segment).filter(|sample| !sample.estimated && sample.cold_since.is_some_and(lasted))
+    Ok(warmth_a + warmth_b)
 }
 
 /// How many buckets the merger of two segments has.
@@ -99,13 +117,20 @@ pub(super) fn capacity_with(survey: &Survey<'_>, a: &Segment, b: &Segment, merge
 
 /// Pairs of segments that touch, by range start, the lower one first.
 pub(super) fn neighbours(segments: &[Segment]) -> impl Iterator<Item = (&Segment, &Segment)> {
+    let order: Vec<&Segment> = by_range(segments).collect();
+    let pairs = (1..order.len()).map(move |upper| (order[upper - 1], order[upper]));
+    pairs.filter(|(a, b)| touch(a, b))
+}
+
+fn touch(lower: &Segment, upper: &Segment) -> bool {
+    u32::from(lower.range.end()) + 1 == u32::from(upper.range.start())
+}
+
+/// Segments by range start.
+fn by_range(segments: &[Segment]) -> impl Iterator<Item = &Segment> {
     // Sorting small keys costs a fraction of sorting references that must be followed to compare.
-    let mut order: Vec<u64> = (0..segments.len() as u64).collect();
-    for (key, segment) in order.iter_mut().zip(segments) {
-        *key |= u64::from(segment.range.start()) << 48;
-    }
+    let place = |(i, segment): (usize, &Segment)| u64::from(segment.range.start()) << 48 | i as u64;
+    let mut order: Vec<u64> = segments.iter().enumerate().map(place).collect();
     order.sort_unstable();
-    let at = move |key: u64| &segments[(key & 0xffff_ffff_ffff) as usize];
-    let pairs = (1..order.len()).map(move |i| (at(order[i - 1]), at(order[i])));
-    pairs.filter(|(a, b)| u32::from(a.range.end()) + 1 == u32::from(b.range.start()))
+    order.into_iter().map(|key| &segments[(key & 0xffff_ffff_ffff) as usize])
 }

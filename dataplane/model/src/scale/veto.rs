@@ -47,7 +47,7 @@ impl<'a> Veto<'a> {
         if !self.is_full() {
             // The merger has the highest id, so it is the busiest only if it is strictly busier.
             let other = survey.busiest_without(a, b).filter(|(messages_in, _)| *messages_in >= load.messages_in());
-            let most = other.map_or(load.messages_in(), |(messages_in, _)| messages_in);
+            let most = other.map_or_else(|| load.messages_in(), |(messages_in, _)| messages_in);
             if most >= survey.policy.split_floor {
                 return other.is_none_or(|(_, busiest)| busiest.range.size() >= 2 && !survey.is_blocked(busiest));
             }
@@ -70,8 +70,9 @@ impl<'a> Veto<'a> {
 /// The load of a merger and a tenth, so that a merge is not undone by noise: `floor((a + b) * 11 / 10) + 1`, no more than
 /// a sample can hold.
 pub(super) fn with_margin(a: &Rates, b: &Rates) -> Rates {
-    a.zip(b, |a, b| {
-        let sum = u128::from(a) + u128::from(b);
-        u64::try_from(sum * 11 / 10 + 1).unwrap_or(u64::MAX)
+    a.zip(b, |a, b| match a.checked_add(b).and_then(|sum| sum.checked_mul(11)) {
+        Some(product) => product / 10 + 1,
+        // A division of 128 bits costs more than the rest of the veto; only absurd rates need it.
+        None => u64::try_from((u128::from(a) + u128::from(b)) * 11 / 10 + 1).unwrap_or(u64::MAX),
     })
 }
