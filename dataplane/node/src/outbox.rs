@@ -167,8 +167,8 @@ mod tests {
         let length = large().wire_len();
         assert_eq!(outbox.push(large()), Err(Overflow::Bytes { bytes: 5 * length }));
 
-        let others: Vec<_> = (0..17).map(|_| Outbox::new(None, total.clone())).collect();
-        let pushed = others.iter().cycle().take(17 * 4).map(|outbox| outbox.push(large()));
+        let others: Vec<_> = (0..20).map(|_| Outbox::new(None, total.clone())).collect();
+        let pushed = others.iter().cycle().take(20 * 4).map(|outbox| outbox.push(large()));
         let room = TOTAL_BYTES_MAX / length - 4;
         let overflow = Overflow::Total { bytes: (room + 5) * length };
         assert_eq!(pushed.enumerate().find(|(_, pushed)| pushed.is_err()), Some((room, Err(overflow))));
