@@ -1,15 +1,18 @@
 //! How the command line reaches a data plane: flags and environment, the files of a pod, or a kubeconfig.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
 use braid_client::{Client, Identity, Options};
+use tokio::task::JoinSet;
 
 use crate::{kubeconfig, span};
 
 /// Where a pod finds its certificate.
 const MOUNTED: &str = "/etc/braid/tls";
+/// How often a renewed certificate is looked for.
+const LOOK: Duration = Duration::from_secs(60);
 /// First contact within a cluster.
 const SERVICE: &str = "braid-nodes.braid-system:4433";
 
@@ -38,18 +41,29 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// What the flags say, completed from the pod's files or the cluster.
-    pub(crate) async fn options(&self) -> anyhow::Result<Options> {
-        let files = match (&self.ca, &self.cert, &self.key) {
-            (Some(ca), Some(cert), Some(key)) => Some((ca.clone(), cert.clone(), key.clone())),
-            _ => mounted(Path::new(MOUNTED)),
-        };
-        let (identity, servers) = match (files, self.server.is_empty()) {
-            (Some((ca, cert, key)), none) => {
-                let identity = Identity::load(&ca, &cert, &key).with_context(|| format!("`{}`", cert.display()))?;
-                (identity, if none { vec![SERVICE.to_owned()] } else { self.server.clone() })
-            }
-            (None, none) => {
+    /// A client as the flags say, completed from the pod's files or the cluster. Files are read again while `tasks` lives, for
+    /// certificates are renewed.
+    pub(crate) async fn client(&self, tasks: &mut JoinSet<()>) -> anyhow::Result<Client> {
+        let files = self.files();
+        let client = Client::connect(self.options(files.as_ref()).await?)?;
+        if let Some(files) = files {
+            tasks.spawn(renew(client.clone(), files));
+        }
+        Ok(client)
+    }
+
+    fn files(&self) -> Option<Files> {
+        match (&self.ca, &self.cert, &self.key) {
+            (Some(ca), Some(cert), Some(key)) => Some(Files { ca: ca.clone(), cert: cert.clone(), key: key.clone() }),
+            _ => Files::mounted(Path::new(MOUNTED)),
+        }
+    }
+
+    async fn options(&self, files: Option<&Files>) -> anyhow::Result<Options> {
+        let none = self.server.is_empty();
+        let (identity, servers) = match files {
+            Some(files) => (files.load()?, if none { vec![SERVICE.to_owned()] } else { self.server.clone() }),
+            None => {
                 let cluster = kubeconfig::read().await.context(
                     "neither --ca, --cert and --key nor files in /etc/braid/tls; and through the kubeconfig",
                 )?;
@@ -61,13 +75,45 @@ impl Connection {
         options.wait = self.wait;
         Ok(options)
     }
+}
 
-    pub(crate) async fn client(&self) -> anyhow::Result<Client> {
-        Ok(Client::connect(self.options().await?)?)
+/// The three files of an identity.
+struct Files {
+    ca: PathBuf,
+    cert: PathBuf,
+    key: PathBuf,
+}
+
+impl Files {
+    fn mounted(folder: &Path) -> Option<Self> {
+        let [ca, cert, key] = ["ca.crt", "tls.crt", "tls.key"].map(|name| folder.join(name));
+        (ca.exists() && cert.exists() && key.exists()).then_some(Self { ca, cert, key })
+    }
+
+    fn load(&self) -> anyhow::Result<Identity> {
+        Identity::load(&self.ca, &self.cert, &self.key).with_context(|| format!("`{}`", self.cert.display()))
+    }
+
+    /// When the certificate was written last.
+    fn written(&self) -> Option<SystemTime> {
+        std::fs::metadata(&self.cert).and_then(|file| file.modified()).ok()
     }
 }
 
-fn mounted(folder: &Path) -> Option<(PathBuf, PathBuf, PathBuf)> {
-    let [ca, cert, key] = ["ca.crt", "tls.crt", "tls.key"].map(|name| folder.join(name));
-    (ca.exists() && cert.exists() && key.exists()).then_some((ca, cert, key))
+/// Shows a new certificate from the next connection on, once there is one.
+async fn renew(client: Client, files: Files) {
+    let mut written = files.written();
+    let mut look = tokio::time::interval(LOOK);
+    loop {
+        look.tick().await;
+        let found = files.written();
+        if found == written {
+            continue;
+        }
+        // Until key and certificate belong together, the old ones stay, and the next look tries again.
+        match files.load().and_then(|identity| Ok(client.reload(identity)?)) {
+            Ok(()) => written = found,
+            Err(error) => tracing::warn!(error = format!("{error:#}"), "certificate not renewed"),
+        }
+    }
 }

@@ -92,7 +92,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         redelivered: Counter::default(),
         leave,
     });
-    let client = args.connection.client().await?;
+    let client = args.connection.client(&mut side).await?;
     let shown = group.clone();
     progress::show(&mut side, move || {
         format!("done {}, redelivered {}", shown.done.count(), shown.redelivered.count())

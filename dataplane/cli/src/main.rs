@@ -55,7 +55,11 @@ fn main() -> ExitCode {
 }
 
 fn wait_for(command: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
-    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(command)
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let outcome = runtime.block_on(command);
+    // A read of stdin that nobody waits for any more would hold up the end.
+    runtime.shutdown_background();
+    outcome
 }
 
 #[cfg(test)]

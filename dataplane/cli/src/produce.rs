@@ -102,9 +102,9 @@ struct Outcome {
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let recorder = args.record.as_deref().map(Recorder::open).transpose()?.map(Arc::new);
-    let client = args.connection.client().await?;
-    let producer = client.producer(&Topic::new(&args.namespace, &args.topic)).await?;
     let mut side = JoinSet::new();
+    let client = args.connection.client(&mut side).await?;
+    let producer = client.producer(&Topic::new(&args.namespace, &args.topic)).await?;
     let stop = signals::watch(&mut side)?;
     let (sent, acked) = (Counter::default(), Counter::default());
     let (shown_sent, shown_acked) = (sent.clone(), acked.clone());
