@@ -16,7 +16,7 @@ pub(super) fn propose(survey: &Survey<'_>) -> Proposal {
     if survey.is_full() {
         return more_buckets(survey, Reason::AtMaxSegments);
     }
-    match survey.busiest() {
+    match survey.busiest {
         Some((messages_in, busiest)) if messages_in >= survey.policy.split_floor => split(survey, busiest),
         // A segment of which we know nothing may be the busy one.
         _ if survey.load_unknown => Proposal::Hold(Hold::LoadUnknown),
@@ -60,7 +60,7 @@ fn more_buckets(survey: &Survey<'_>, reason: Reason) -> Proposal {
 }
 
 /// How many buckets each of `segments` (at least 1) needs for `consumers`: a power of two, or the ceiling.
-pub(super) fn target(consumers: u64, segments: u64, ceiling: Buckets) -> Buckets {
+fn target(consumers: u64, segments: u64, ceiling: Buckets) -> Buckets {
     // No power of two at or above a share beyond the ceiling is under it: cutting the share first cannot overflow.
     let share = consumers.div_ceil(segments).min(u64::from(ceiling.count()));
     Buckets::new(share.next_power_of_two() as u32).map_or(ceiling, |buckets| buckets.min(ceiling))

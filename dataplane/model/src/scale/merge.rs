@@ -8,8 +8,8 @@ use super::reason::{Hold, Reason};
 use super::snapshot::{Sample, Segment};
 use super::survey::Survey;
 use super::verdict::{Change, Proposal};
-use super::veto::Veto;
-use crate::{Buckets, Micros};
+use super::veto::would_grow;
+use crate::Micros;
 
 pub(super) fn propose(survey: &Survey<'_>, growing: bool) -> Proposal {
     if growing {
@@ -21,13 +21,12 @@ pub(super) fn propose(survey: &Survey<'_>, growing: bool) -> Proposal {
     if survey.in_merge_cooldown() {
         return Proposal::Hold(Hold::MergeCooldown);
     }
-    let veto = Veto::of(survey);
     let mut furthest = Stage::Cold;
     let mut coldest: Option<(u128, &Segment, &Segment)> = None;
     let mut before: Option<Half<'_>> = None;
     for b in by_range(&survey.seen.segments).map(|segment| Half::of(survey, segment)) {
         let Some(a) = before.replace(b).filter(|a| touch(a.segment, b.segment)) else { continue };
-        match pass(survey, &veto, a, b) {
+        match pass(survey, a, b) {
             Err(stage) => furthest = furthest.max(stage),
             // Pairs come by range start, so the first of equals is the lowest.
             Ok(warmth) if coldest.is_none_or(|(least, ..)| warmth < least) => {
@@ -84,7 +83,7 @@ impl<'a> Half<'a> {
 }
 
 /// How warm a pair that may merge is; or the first stage at which it failed.
-fn pass(survey: &Survey<'_>, veto: &Veto<'_>, a: Half<'_>, b: Half<'_>) -> Result<u128, Stage> {
+fn pass(survey: &Survey<'_>, a: Half<'_>, b: Half<'_>) -> Result<u128, Stage> {
     let policy = survey.policy;
     let (Some((rates_a, warmth_a)), Some((rates_b, warmth_b))) = (a.cold, b.cold) else { return Err(Stage::Cold) };
     let (a, b) = (a.segment, b.segment);
@@ -94,25 +93,15 @@ fn pass(survey: &Survey<'_>, veto: &Veto<'_>, a: Half<'_>, b: Half<'_>) -> Resul
     if survey.is_blocked(a) || survey.is_blocked(b) {
         return Err(Stage::Undrained);
     }
-    let merger = merged(a.buckets, b.buckets, policy.ceiling());
-    if capacity_with(survey, a, b, merger) < survey.consumers.min(survey.capacity) {
+    let both = u64::from(a.buckets.count()) + u64::from(b.buckets.count());
+    let merger = both.min(u64::from(policy.ceiling().count()));
+    if survey.capacity - both + merger < survey.consumers.min(survey.capacity) {
         return Err(Stage::Capacity);
     }
-    if veto.would_grow((a, rates_a), (b, rates_b), merger) {
+    if would_grow(survey, rates_a, rates_b) {
         return Err(Stage::Veto);
     }
     Ok(warmth_a + warmth_b)
-}
-
-/// How many buckets the merger of two segments has.
-pub(super) fn merged(a: Buckets, b: Buckets, ceiling: Buckets) -> Buckets {
-    Buckets::new(a.count() + b.count()).map_or(ceiling, |sum| sum.min(ceiling))
-}
-
-/// The topic's capacity when `a` and `b` are one segment of `merger` buckets.
-pub(super) fn capacity_with(survey: &Survey<'_>, a: &Segment, b: &Segment, merger: Buckets) -> u64 {
-    let [a, b, merger] = [a.buckets, b.buckets, merger].map(|buckets| u64::from(buckets.count()));
-    survey.capacity - a - b + merger
 }
 
 /// Pairs of segments that touch, by range start, the lower one first.

@@ -20,10 +20,10 @@ pub(super) struct Survey<'a> {
     pub(super) load_unknown: bool,
     /// Some known segment is over a split threshold.
     pub(super) any_over: bool,
-    /// How many known segments are over a split threshold and may split.
-    pub(super) splittable: u64,
-    /// The three known segments with the most messages in, ties by lowest id: without any two, one is still the busiest.
-    busiest: [Option<(u64, &'a Segment)>; 3],
+    /// Some known segment is over a split threshold and free to split.
+    pub(super) any_splittable: bool,
+    /// The known segment with the most messages in, ties by lowest id, and how many.
+    pub(super) busiest: Option<(u64, &'a Segment)>,
 }
 
 impl<'a> Survey<'a> {
@@ -37,17 +37,24 @@ impl<'a> Survey<'a> {
             capacity: 0,
             load_unknown: false,
             any_over: false,
-            splittable: 0,
-            busiest: [None; 3],
+            any_splittable: false,
+            busiest: None,
         };
         for segment in &seen.segments {
             survey.capacity += u64::from(segment.buckets.count());
             match survey.known(segment) {
                 None => survey.load_unknown = true,
                 Some(sample) => {
-                    survey.rank(sample.rates.messages_in(), segment);
-                    survey.any_over |= sample.rates.any_over(&policy.split);
-                    survey.splittable += u64::from(survey.may_split(segment));
+                    let messages_in = sample.rates.messages_in();
+                    let is_busier = |(most, busiest): (u64, &Segment)| {
+                        messages_in > most || (messages_in == most && segment.id < busiest.id)
+                    };
+                    if survey.busiest.is_none_or(is_busier) {
+                        survey.busiest = Some((messages_in, segment));
+                    }
+                    let is_over = sample.rates.any_over(&policy.split);
+                    survey.any_over |= is_over;
+                    survey.any_splittable |= is_over && survey.is_free(segment);
                 }
             }
         }
@@ -65,26 +72,14 @@ impl<'a> Survey<'a> {
         segment.undrained_generations > self.policy.max_undrained_generations
     }
 
-    /// Known to be over a split threshold, wide enough and not blocked: the load lane could take it.
-    pub(super) fn may_split(&self, segment: &Segment) -> bool {
-        self.known(segment).is_some_and(|sample| sample.rates.any_over(&self.policy.split))
-            && segment.range.size() >= 2
-            && !self.is_blocked(segment)
+    /// Wide enough to split, and not blocked.
+    pub(super) fn is_free(&self, segment: &Segment) -> bool {
+        segment.range.size() >= 2 && !self.is_blocked(segment)
     }
 
     /// No further segment is allowed.
     pub(super) fn is_full(&self) -> bool {
         self.segments >= u64::from(self.policy.max_segments)
-    }
-
-    /// The known segment with the most messages in and how many, ties by lowest id; all known ones counted.
-    pub(super) fn busiest(&self) -> Option<(u64, &'a Segment)> {
-        self.busiest[0]
-    }
-
-    /// The same, when `a` and `b` are not counted.
-    pub(super) fn busiest_without(&self, a: &Segment, b: &Segment) -> Option<(u64, &'a Segment)> {
-        self.busiest.into_iter().flatten().find(|(_, segment)| segment.id != a.id && segment.id != b.id)
     }
 
     pub(super) fn in_split_cooldown(&self) -> bool {
@@ -97,21 +92,5 @@ impl<'a> Survey<'a> {
 
     pub(super) fn in_merge_cooldown(&self) -> bool {
         within(self.seen.last.merge, self.policy.merge_cooldown_seconds, self.now)
-    }
-
-    fn rank(&mut self, messages_in: u64, segment: &'a Segment) {
-        let mut next = (messages_in, segment);
-        for place in &mut self.busiest {
-            match place {
-                None => {
-                    *place = Some(next);
-                    return;
-                }
-                Some(held) if next.0 > held.0 || (next.0 == held.0 && next.1.id < held.1.id) => {
-                    core::mem::swap(held, &mut next);
-                }
-                Some(_) => {}
-            }
-        }
     }
 }

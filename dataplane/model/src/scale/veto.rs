@@ -1,78 +1,102 @@
-//! Would the topic grow again right after a merge? Answered per pair in constant time, from sums taken once.
+//! Would the topic grow again right after a merge? Answered per pair in constant time, from what the survey holds.
 
-use super::consumers::target;
-use super::merge::capacity_with;
 use super::metric::Rates;
-use super::snapshot::Segment;
 use super::survey::Survey;
-use crate::Buckets;
 
-/// The topic with any one pair replaced by its merger: one segment fewer, no cooldown running.
-pub(super) struct Veto<'a> {
-    survey: &'a Survey<'a>,
-    /// m - 1.
-    segments: u64,
-    /// How many buckets the consumer lane would want per segment; the same whatever the pair.
-    target: Buckets,
-    /// How many segments that are not blocked have fewer.
-    small: u64,
+/// Whether lane A or lane B would act, no cooldown running, if a pair with the rates `a` and `b` were one segment.
+///
+/// The pair is known, not blocked, and keeps the capacity that the sessions use; lanes A and B were asked before and do not
+/// want to grow. Three things follow, and a property test that rebuilds the topic holds us to them:
+/// - Lane A would not add buckets. It would need more sessions than the capacity left, so more than the capacity now. Then
+///   it has answered already: with a change or a wait; at the ceiling, where every merger loses buckets; or with a hot
+///   segment too narrow to split, which stays the busiest unless the merger is, and that one splits.
+/// - The pair need not be taken out of the survey. The merger carries more than either, so where one of the pair is the
+///   busiest, or over a threshold, the merger is too.
+/// - The merger itself can always split: it is two hashes wide at least, and nothing undrained lies above it yet.
+pub(super) fn would_grow(survey: &Survey<'_>, a: &Rates, b: &Rates) -> bool {
+    let policy = survey.policy;
+    let segments = survey.segments - 1;
+    if segments >= u64::from(policy.max_segments) {
+        return false;
+    }
+    let load: [u128; 4] = core::array::from_fn(|i| with_margin(a.0[i], b.0[i]));
+    if survey.any_splittable || load.iter().zip(&policy.split.0).any(|(rate, split)| *rate > u128::from(*split)) {
+        return true;
+    }
+    // The merger is the youngest, so of equals the other is the busiest.
+    let busier = survey.busiest.filter(|(messages_in, _)| u128::from(*messages_in) >= load[0]);
+    survey.consumers > segments
+        && match busier {
+            Some((messages_in, other)) => messages_in >= policy.split_floor && survey.is_free(other),
+            None => load[0] >= u128::from(policy.split_floor),
+        }
 }
 
-impl<'a> Veto<'a> {
-    pub(super) fn of(survey: &'a Survey<'a>) -> Self {
-        let segments = survey.segments.saturating_sub(1);
-        let target = target(survey.consumers, segments.max(1), survey.policy.ceiling());
-        let is_small = |segment: &&Segment| segment.buckets < target && !survey.is_blocked(segment);
-        let small = survey.seen.segments.iter().filter(is_small).count() as u64;
-        Self { survey, segments, target, small }
-    }
-
-    /// Whether lane A or lane B would act if `a` and `b`, both known and not blocked, were one segment with `merger`
-    /// buckets. The merger's load is theirs and a tenth of margin; it is never blocked, never too narrow, and the youngest.
-    pub(super) fn would_grow(&self, a: (&Segment, &Rates), b: (&Segment, &Rates), merger: Buckets) -> bool {
-        let load = with_margin(a.1, b.1);
-        self.consumers_would(a.0, b.0, merger, &load) || self.load_would(a.0, b.0, &load)
-    }
-
-    fn is_full(&self) -> bool {
-        self.segments >= u64::from(self.survey.policy.max_segments)
-    }
-
-    /// Lane A.
-    fn consumers_would(&self, a: &Segment, b: &Segment, merger: Buckets, load: &Rates) -> bool {
-        let survey = self.survey;
-        if survey.consumers <= self.segments {
-            return false;
-        }
-        if !self.is_full() {
-            // The merger has the highest id, so it is the busiest only if it is strictly busier.
-            let other = survey.busiest_without(a, b).filter(|(messages_in, _)| *messages_in >= load.messages_in());
-            let most = other.map_or_else(|| load.messages_in(), |(messages_in, _)| messages_in);
-            if most >= survey.policy.split_floor {
-                return other.is_none_or(|(_, busiest)| busiest.range.size() >= 2 && !survey.is_blocked(busiest));
-            }
-            if survey.load_unknown {
-                return false;
-            }
-        }
-        let small_pair = [a, b].into_iter().filter(|segment| segment.buckets < self.target).count() as u64;
-        let small = self.small - small_pair + u64::from(merger < self.target);
-        survey.consumers > capacity_with(survey, a, b, merger) && small > 0
-    }
-
-    /// Lane B.
-    fn load_would(&self, a: &Segment, b: &Segment, load: &Rates) -> bool {
-        let pair = [a, b].into_iter().filter(|segment| self.survey.may_split(segment)).count() as u64;
-        !self.is_full() && (load.any_over(&self.survey.policy.split) || self.survey.splittable > pair)
+/// A rate of the merger and a tenth, so that no noise undoes a merge: `floor((a + b) * 11 / 10) + 1`.
+fn with_margin(a: u64, b: u64) -> u128 {
+    match a.checked_add(b).and_then(|sum| sum.checked_mul(11)) {
+        Some(product) => u128::from(product / 10) + 1,
+        // A division of 128 bits costs more than all the rest here; only absurd rates need it.
+        None => (u128::from(a) + u128::from(b)) * 11 / 10 + 1,
     }
 }
 
-/// The load of a merger and a tenth, so that a merge is not undone by noise: `floor((a + b) * 11 / 10) + 1`, no more than
-/// a sample can hold.
-pub(super) fn with_margin(a: &Rates, b: &Rates) -> Rates {
-    a.zip(b, |a, b| match a.checked_add(b).and_then(|sum| sum.checked_mul(11)) {
-        Some(product) => product / 10 + 1,
-        // A division of 128 bits costs more than the rest of the veto; only absurd rates need it.
-        None => u64::try_from((u128::from(a) + u128::from(b)) * 11 / 10 + 1).unwrap_or(u64::MAX),
-    })
+#[cfg(test)]
+mod tests {
+    use alloc::vec;
+
+    use super::*;
+    use crate::scale::{Change, Hold, Lane, Policy, Reason, Sample, Segment, Snapshot, Verdict, decide};
+    use crate::{Buckets, HashRange, Micros, SegmentId};
+
+    #[test]
+    fn of_equally_busy_segments_the_merger_is_not_the_busiest() {
+        // The pair merges at 454 + 455, with margin 1,000; its neighbour is one hash wide and cannot split.
+        let check = |neighbour: u64, expected: Result<Change, Hold>| {
+            let segment = |id: u64, start: u16, end: u16, messages_in: u64, cold_since: Option<Micros>| Segment {
+                id: SegmentId(id),
+                range: HashRange::new(start, end).unwrap(),
+                buckets: Buckets::ONE,
+                merge_depth: 0,
+                undrained_generations: 0,
+                sample: Some(Sample {
+                    rates: Rates([messages_in, 0, 0, 0]),
+                    sampled_at: Micros(0),
+                    cold_since,
+                    estimated: false,
+                }),
+            };
+            let seen = Snapshot {
+                segments: vec![
+                    segment(0, 0, 0, neighbour, None),
+                    segment(1, 1, 9, 454, Some(Micros(0))),
+                    segment(2, 10, u16::MAX, 455, Some(Micros(0))),
+                ],
+                sessions: vec![3],
+                home_silent_us: Some(0),
+                ..Snapshot::default()
+            };
+            let policy = Policy { merge_window_seconds: 0, ..Policy::default() };
+            let expected = match expected {
+                Ok(change) => Verdict { change: Some(change), holds: vec![] },
+                Err(hold) => Verdict { change: None, holds: vec![(Lane::Merge, hold)] },
+            };
+            assert_eq!(decide(&seen, &policy, Micros(0)), expected, "neighbour at {neighbour}");
+        };
+        let merge = Change::Merge { a: SegmentId(1), b: SegmentId(2), reason: Reason::Cold };
+        check(999, Err(Hold::WouldSplitAgain));
+        check(1_000, Ok(merge.clone()));
+        check(1_001, Ok(merge));
+    }
+
+    #[test]
+    fn the_margin_is_a_tenth_of_the_sum_floored_and_one() {
+        let check = |a: u64, b: u64, expected: u128| assert_eq!(with_margin(a, b), expected, "{a} and {b}");
+        check(0, 0, 1);
+        check(454, 454, 999);
+        check(454, 455, 1_000);
+        check(5, 4, 10);
+        check(1 << 60, 1 << 60, 2_536_427_310_135_063_348);
+        check(u64::MAX, u64::MAX, 40_582_836_962_161_013_554);
+    }
 }
