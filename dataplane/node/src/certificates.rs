@@ -10,8 +10,8 @@ use tokio_util::sync::CancellationToken;
 use crate::Args;
 use crate::status::Status;
 
-/// How often the files are looked at. A Secret's volume swaps a link, which says nothing that one could wait for.
-const LOOK: Duration = Duration::from_secs(10);
+/// How often the files are looked at while the node runs. A Secret's volume swaps a link, which says nothing that one could wait for.
+pub(crate) const LOOK: Duration = Duration::from_secs(10);
 /// How often they are looked for at the start: the operator may just be writing them.
 const LOOK_FIRST: Duration = Duration::from_secs(1);
 
@@ -92,7 +92,7 @@ pub(crate) async fn first(args: &Args, stop: &CancellationToken) -> Option<(Iden
     }
 }
 
-/// Uses every new version of the files for new connections, until stopped. Files that do not do change nothing: perhaps they are
+/// Looks at the files `every` so often and uses every new version of them for new connections, until stopped. Files that do not do change nothing: perhaps they are
 /// half written, and they are looked at again.
 pub(crate) async fn watch(
     args: Args,
@@ -100,8 +100,9 @@ pub(crate) async fn watch(
     mut version: u64,
     status: Arc<Status>,
     stop: CancellationToken,
+    every: Duration,
 ) {
-    let mut look = tokio::time::interval(LOOK);
+    let mut look = tokio::time::interval(every);
     let mut told = 0;
     loop {
         tokio::select! {
@@ -130,5 +131,77 @@ pub(crate) async fn watch(
             }
             Err(_) => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::atomic::Ordering;
+
+    use rcgen::{CertificateParams, KeyPair, SanType};
+    use tokio::task::JoinSet;
+
+    use super::*;
+
+    /// A certificate of its own making for `store`, in the three files.
+    fn write(folder: &Path, store: &str) {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new(vec![format!("{store}.default.nodes.braid")]).unwrap();
+        params.subject_alt_names.push(SanType::URI(format!("braid://node/{store}").try_into().unwrap()));
+        let cert = params.self_signed(&key).unwrap().pem();
+        for (name, text) in [("ca", &cert), ("cert", &cert), ("key", &key.serialize_pem())] {
+            std::fs::write(folder.join(name), text).unwrap();
+        }
+    }
+
+    const EVERY: Duration = Duration::from_millis(10);
+
+    #[tokio::test]
+    async fn files_that_changed_are_used_if_they_do() {
+        let folder = std::env::temp_dir().join(format!("braid-certificates-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let args = Args {
+            store: "node-0".into(),
+            data_plane: "default".into(),
+            listen: ([127, 0, 0, 1], 0).into(),
+            http: ([127, 0, 0, 1], 0).into(),
+            data: folder.clone(),
+            ca: folder.join("ca"),
+            cert: folder.join("cert"),
+            key: folder.join("key"),
+        };
+        let (status, stop) = (Arc::new(Status::default()), CancellationToken::new());
+        write(&folder, "node-0");
+        let (identity, version) = first(&args, &stop).await.unwrap();
+        let endpoint = Endpoint::server(args.listen, identity).unwrap();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(watch(args.clone(), endpoint, version, status.clone(), stop.clone(), EVERY));
+        let check = async |expected: u64| {
+            let reloads = || status.reloads.load(Ordering::Relaxed);
+            let reached = async {
+                while reloads() < expected {
+                    tokio::time::sleep(EVERY).await;
+                }
+                tokio::time::sleep(10 * EVERY).await;
+            };
+            tokio::time::timeout(Duration::from_secs(20), reached).await.unwrap();
+            assert_eq!(reloads(), expected);
+        };
+        check(0).await;
+        write(&folder, "node-0");
+        check(1).await;
+        // Half written, of another node, gone: nothing changes until they do again.
+        std::fs::write(&args.key, "-----BEGIN").unwrap();
+        check(1).await;
+        write(&folder, "node-1");
+        check(1).await;
+        std::fs::remove_file(&args.cert).unwrap();
+        check(1).await;
+        write(&folder, "node-0");
+        check(2).await;
+        stop.cancel();
+        tasks.join_next().await.unwrap().unwrap();
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 }

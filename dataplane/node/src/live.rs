@@ -83,12 +83,13 @@ pub(crate) async fn live(
     };
     // If the engine is gone, there is nobody to tell.
     let _ = inlet.put(Input::Event(Event::Closed { channel }, None)).await;
-    if !is_written {
+    if is_written {
+        // Read on until the peer has read the end and ends its side: a stop would overtake the last words.
+        let ended = async { while let Ok(Some(_)) = receiver.next().await {} };
+        let _ = tokio::time::timeout(LINGER, stop.run_until_cancelled(ended)).await;
+    } else {
         // A peer that takes nothing within the linger gets a reset.
         let _ = tokio::time::timeout(LINGER, &mut writing).await;
-    } else {
-        // Read on until the peer has read the end and ends its side: a stop would overtake the last words.
-        let _ = tokio::time::timeout(LINGER, async { while let Ok(Some(_)) = receiver.next().await {} }).await;
     }
 }
 

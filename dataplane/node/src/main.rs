@@ -31,13 +31,13 @@ async fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure::Stopped) => ExitCode::SUCCESS,
         Err(failure) => {
-            let error = &failure as &dyn std::error::Error;
-            tracing::error!(error, "ends");
-            ExitCode::from(match failure {
+            let code = match failure {
                 Failure::Http { .. } | Failure::Quic(_) => 69,
                 Failure::Store { .. } | Failure::Node { .. } => 74,
                 Failure::Thread { .. } | Failure::Ended { .. } | Failure::Stopped => 70,
-            })
+            };
+            tracing::error!(error = format!("{:#}", anyhow::Error::from(failure)), "ends");
+            ExitCode::from(code)
         }
     }
 }

@@ -114,7 +114,7 @@ impl Server {
         });
         let (watched, seen, stopped) = (endpoint.clone(), status.clone(), stop.clone());
         tasks.spawn(async move {
-            certificates::watch(args, watched, version, seen, stopped).await;
+            certificates::watch(args, watched, version, seen, stopped, certificates::LOOK).await;
             "certificates"
         });
         Ok(Self { endpoint, http, status, stop, given_up, tasks, http_stop, http_task })
@@ -154,7 +154,11 @@ impl Server {
         self.endpoint.refuse_new();
         self.stop.cancel();
         let tasks = &mut self.tasks;
-        let all = async { while tasks.join_next().await.is_some() {} };
+        let all = async {
+            while let Some(part) = tasks.join_next().await {
+                tracing::debug!(part = part.unwrap_or("a task, by a panic,"), "ended");
+            }
+        };
         if tokio::time::timeout(LEAVE, all).await.is_err() {
             self.given_up.cancel();
             tracing::warn!(after_ms = LEAVE.as_millis() as u64, "some part did not end in time");
