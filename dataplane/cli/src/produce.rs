@@ -306,7 +306,7 @@ fn summarize(args: &Args, outcome: &Outcome, sent: u64, took: Duration) {
             }
         }
         Output::Text => {
-            let shown = |ms: Option<f64>| ms.map_or("-".to_owned(), |ms| format!("{ms:.1} ms"));
+            let shown = |ms: Option<f64>| ms.map_or_else(|| "-".to_owned(), |ms| format!("{ms:.1} ms"));
             let (acked, failed, seconds) = (outcome.acked, outcome.failed, took.as_secs_f64());
             eprintln!(
                 "sent {sent}, acked {acked}, failed {failed} in {seconds:.1} s ({rate:.0}/s), p50 {}, p99 {}",

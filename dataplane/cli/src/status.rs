@@ -60,7 +60,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 fn line(subscription: &Subscription) -> String {
     let status = subscription.status.clone().unwrap_or_default();
-    let number = |n: Option<i32>| n.map_or("?".to_owned(), |n| n.to_string());
+    let number = |n: Option<i32>| n.map_or_else(|| "?".to_owned(), |n| n.to_string());
     format!(
         "subscription {}: {} sessions, {} idle, backlog {}",
         subscription.metadata.name.as_deref().unwrap_or_default(),

@@ -147,7 +147,8 @@ mod tests {
     #[test]
     fn a_layout_counts_only_if_its_active_segments_tile_the_ring() {
         let hole = |hash| Err(ViewError::Tiling { hash, owners: 0 });
-        let rows: &[(&[(u32, u32)], Result<(), ViewError>)] = &[
+        type Row = (&'static [(u32, u32)], Result<(), ViewError>);
+        let rows: &[Row] = &[
             (&[(0, 65_535)], Ok(())),
             (&[(30_000, 65_535), (0, 29_999)], Ok(())),
             (&[], hole(0)),

@@ -255,7 +255,7 @@ impl World {
             return self.say(channel, proto::Refused::new(Code::NoSpace, "full"));
         }
         if header.first_seq <= log.last {
-            let known = log.entries.iter().find(|e| e.first_sequence == header.first_seq).unwrap().clone();
+            let known = log.entries.iter().find(|e| e.first_sequence == header.first_seq).copied().unwrap();
             return self.say(channel, proto::Published { entries: vec![known] });
         }
         if header.first_seq != log.last + 1 {
@@ -265,7 +265,7 @@ impl World {
         log.messages.extend(Message::decode_all(entry.payload.clone(), header.count).unwrap());
         log.last = header.last_seq();
         let published = proto::PublishedEntry { first_sequence: header.first_seq, count: header.count, base_offset };
-        log.entries.push(published.clone());
+        log.entries.push(published);
         self.say(channel, proto::Published { entries: vec![published] });
     }
 
