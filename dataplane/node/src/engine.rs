@@ -29,6 +29,7 @@ const BEAT: Duration = Duration::from_secs(1);
 const DRAIN: Duration = Duration::from_secs(5);
 
 /// What comes from the connections.
+#[expect(clippy::large_enum_variant, reason = "most inputs are the large one: a frame")]
 #[derive(Debug)]
 pub(crate) enum Input {
     Opened {
@@ -69,9 +70,12 @@ impl Engine {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
-                _ = beat.tick() => self.status.beat(self.node.ready(), self.node.metrics()),
+                _ = beat.tick() => self.status.beat(self.node.metrics()),
                 changed = self.durable.changed(), if commits => match changed {
-                    Ok(()) => self.synced(),
+                    Ok(()) => {
+                        self.synced();
+                        self.status.serves(self.node.ready());
+                    }
                     Err(_) => commits = false,
                 },
                 _ = self.inputs.recv_many(&mut batch, BATCH) => self.take(&mut batch),
@@ -88,7 +92,7 @@ impl Engine {
     }
 
     async fn drain(&mut self) {
-        self.status.leaving();
+        self.status.serves(false);
         let end = Instant::now() + DRAIN;
         let mut batch = Vec::new();
         loop {
@@ -154,7 +158,6 @@ impl Engine {
         self.node.handle(now, Event::Synced { lsn });
         if let Some(reason) = failure {
             self.node.handle(now, Event::StoreFailed { reason });
-            self.status.beat(self.node.ready(), self.node.metrics());
         }
     }
 

@@ -150,7 +150,7 @@ impl Server {
             }
         };
         tracing::info!("leaves");
-        self.status.leaving();
+        self.status.serves(false);
         self.endpoint.refuse_new();
         self.stop.cancel();
         let tasks = &mut self.tasks;

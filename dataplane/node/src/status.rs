@@ -25,13 +25,12 @@ pub(crate) struct Status {
 }
 
 impl Status {
-    pub(crate) fn beat(&self, ready: bool, metrics: Metrics) {
+    pub(crate) fn beat(&self, metrics: Metrics) {
         *self.engine.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), metrics));
-        self.ready.store(ready, Ordering::Relaxed);
     }
 
-    pub(crate) fn leaving(&self) {
-        self.ready.store(false, Ordering::Relaxed);
+    pub(crate) fn serves(&self, ready: bool) {
+        self.ready.store(ready, Ordering::Relaxed);
     }
 
     pub(crate) fn count(figure: &AtomicU64) {
