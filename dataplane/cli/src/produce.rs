@@ -91,6 +91,9 @@ struct Sent {
 /// Receipts awaited at a time; while it is full, sends wait.
 const RECEIPTS_MAX: usize = 65_536;
 
+/// How much longer than its duration an open-loop run may take to send what was due.
+const GRACE: Duration = Duration::from_secs(1);
+
 /// What became of all messages.
 #[derive(Debug, Default)]
 struct Outcome {
@@ -145,7 +148,9 @@ async fn generate(
     let end = args.duration.map(|duration| started + duration);
     for i in 0..args.count.unwrap_or(u64::MAX) {
         let due = args.rate.map_or(started, |rate| started + Duration::from_secs_f64(i as f64 / rate.max(1e-3)));
-        if end.is_some_and(|end| due.max(tokio::time::Instant::now()) >= end) {
+        // What was due in time still goes out, if it is not too late.
+        let late = if args.rate.is_some() { GRACE } else { Duration::ZERO };
+        if end.is_some_and(|end| due >= end || tokio::time::Instant::now() >= end + late) {
             break;
         }
         if due > tokio::time::Instant::now() {

@@ -159,7 +159,8 @@ impl Attachment {
             round: granted.round,
             owner_number: granted.owner_number,
             redelivered_below: granted.redelivered_below,
-            withdrawn: false,
+            // Said before the node heard of the leave: what comes goes back.
+            withdrawn: matches!(self.link, Link::Leaving { .. }),
             queued: VecDeque::new(),
             taken: BTreeSet::new(),
         };
@@ -284,13 +285,14 @@ impl Attachment {
     /// Leaves in two phases: what was not taken goes back now; the node ends the channel once the rest is acked.
     pub(super) fn detach(&mut self, out: &mut Outbox) {
         let Link::Attached { channel } = self.link else { return };
+        // From here on no credit returns, which would only bring more.
+        self.link = Link::Leaving { channel };
         for bucket in self.buckets.keys().copied().collect::<Vec<_>>() {
             self.give_back(bucket, out);
             self.buckets.get_mut(&bucket).expect("it was there").withdrawn = true;
         }
         self.send_acks(out);
         out.send(channel, proto::Detach {});
-        self.link = Link::Leaving { channel };
     }
 
     fn give_back(&mut self, bucket: u32, out: &mut Outbox) {

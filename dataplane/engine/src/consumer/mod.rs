@@ -208,12 +208,13 @@ impl Consumer {
             }
             match attachment.link {
                 Link::Attached { .. } => attachment.detach(&mut self.out),
-                Link::Opening { channel } | Link::Asked { channel } => {
+                Link::Opening { channel } => {
                     self.out.close(channel);
                     attachment.link = Link::Idle;
                 }
                 Link::Waiting { .. } => attachment.link = Link::Idle,
-                Link::Idle | Link::Leaving { .. } => {}
+                // One that is asked for is left once it is answered: closed now, it would count as a crash.
+                Link::Idle | Link::Asked { .. } | Link::Leaving { .. } => {}
             }
         }
         self.attach_wanted(now);

@@ -339,6 +339,25 @@ fn only_the_newest_assignment_counts_and_a_segment_it_drops_is_left_in_two_phase
 }
 
 #[test]
+fn a_segment_that_is_not_wanted_any_more_when_the_attach_is_answered_gives_everything_back() {
+    let mut bench = Bench::new();
+    bench.layout("home", 1);
+    bench.assign(1, &[0, 1]);
+    let b = bench.asked(1);
+    bench.said.clear();
+    bench.assign(2, &[0]);
+    assert!(bench.is_open(b), "closed now, what the node sent already would count as shown");
+    bench.hear(b, proto::Attached { generation: 1 });
+    assert_eq!(bench.heard(b), [proto::Detach {}.into()]);
+    bench.grant(b, 2, 1);
+    bench.deliver(b, 2, 1, 4, &["4", "5"]);
+    assert_eq!(bench.heard(b), [proto::GiveBack { bucket: 2, round: 1, from: 4 }.into()]);
+    assert_eq!(bench.take(), None);
+    bench.hear(b, proto::Detached {});
+    assert!(!bench.is_open(b));
+}
+
+#[test]
 fn a_lost_channel_drops_its_buffer_and_the_next_attach_marks_what_was_handed_out_before() {
     let (mut bench, a, _) = Bench::attached();
     bench.grant(a, 0, 1);
