@@ -39,6 +39,7 @@ mod context;
 mod events;
 mod fault;
 mod fleet;
+mod http;
 mod layoutchange;
 mod leader;
 mod lease;
