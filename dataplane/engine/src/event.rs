@@ -23,6 +23,7 @@ pub enum Peer {
 }
 
 /// What happened outside.
+#[allow(clippy::large_enum_variant, reason = "nearly all of them are frames")]
 #[derive(Debug)]
 pub enum Event {
     /// The other side opened a channel.
@@ -40,6 +41,7 @@ pub enum Event {
 }
 
 /// What the engine wants done, in this order.
+#[allow(clippy::large_enum_variant, reason = "nearly all of them are frames")]
 #[derive(Debug, PartialEq)]
 pub enum Effect {
     Send {

@@ -76,7 +76,9 @@ fn replayed(store: &mut DiskStore) -> Vec<Record> {
 fn write(folder: &Path, options: Options, groups: &[Vec<Record>]) {
     let (mut store, mut committer) = DiskStore::open(folder, options).unwrap();
     for group in groups {
-        group.iter().for_each(|record| drop(store.append(record.clone()).unwrap()));
+        for record in group {
+            store.append(record.clone()).unwrap();
+        }
         assert_eq!(committer.commit().unwrap(), store.last());
     }
 }

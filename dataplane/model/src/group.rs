@@ -115,6 +115,21 @@ impl Group {
         Ok(self.reassign())
     }
 
+    /// Takes in sessions that come back together, each with its name and what it reads now, before it assigns anything: so the
+    /// first does not get what the others hold. Those beyond [`SESSIONS_MAX`] are left out. Returns who must be told.
+    pub fn join_all<'a>(
+        &mut self,
+        sessions: impl IntoIterator<Item = (SessionId, &'a str, &'a [SegmentId])>,
+    ) -> Vec<Assignment> {
+        for (session, name, shown) in sessions {
+            if self.sessions.len() < SESSIONS_MAX {
+                let session_of = |segments: Vec<SegmentId>| Session { name: name.into(), segments, is_told: false };
+                self.sessions.entry(session).or_insert_with(|| session_of(shown.to_vec()));
+            }
+        }
+        self.reassign()
+    }
+
     /// The session left, was reset or timed out. Returns who must be told.
     pub fn end(&mut self, session: SessionId) -> Vec<Assignment> {
         match self.sessions.remove(&session) {

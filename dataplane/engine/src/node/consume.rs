@@ -2,6 +2,8 @@
 //!
 //! Who gets what is `model::dispatch`; here its answers become frames and records.
 
+use std::collections::BTreeMap;
+
 use braid_log::{Record, SegmentKey, Store};
 use braid_model::dispatch::{self, AttachError, End, Offer, Output};
 use braid_model::handoff::Attach;
@@ -11,7 +13,7 @@ use braid_wire::proto::{self, Code, Refused};
 use braid_wire::{Delivery, Entry};
 
 use super::records::{Name, Note};
-use super::session::{Consumer, Role, check_name};
+use super::session::{Consumer, Reader, Role, check_name};
 use super::subscription::Subscription;
 use super::{Later, Node};
 use crate::ChannelId;
@@ -58,12 +60,8 @@ impl<S: Store> Node<S> {
         dispatcher.credit(attach, sent.credit_bytes);
         found.channels.insert(attach, channel);
         if let Some(found) = self.channels.get_mut(&channel) {
-            found.role = Role::Consumer(Consumer {
-                key,
-                subscription: Name::clone(&name),
-                attach,
-                returned: std::collections::BTreeMap::new(),
-            });
+            let reader = Reader { key, subscription: Name::clone(&name), attach };
+            found.role = Role::Consumer(Consumer { reader, returned: BTreeMap::new() });
         }
         self.say(channel, proto::Attached { generation });
         if is_drained {
@@ -74,7 +72,7 @@ impl<S: Store> Node<S> {
     }
 
     pub(super) fn ack(&mut self, channel: ChannelId, ack: &proto::Ack) {
-        let Some(Consumer { key, subscription, attach, .. }) = self.reader(channel) else { return };
+        let Some(Reader { key, subscription, attach }) = self.reader(channel) else { return };
         let now = self.now;
         let Some(found) = self.subscription_mut(key, &subscription) else { return };
         let generation = found.generation;
@@ -101,7 +99,7 @@ impl<S: Store> Node<S> {
     }
 
     pub(super) fn credit(&mut self, channel: ChannelId, bytes: u64) {
-        let Some(Consumer { key, subscription, attach, .. }) = self.reader(channel) else { return };
+        let Some(Reader { key, subscription, attach }) = self.reader(channel) else { return };
         if let Some(dispatcher) = self.subscription_mut(key, &subscription).and_then(Subscription::dispatcher) {
             dispatcher.credit(attach, bytes);
         }
@@ -113,13 +111,13 @@ impl<S: Store> Node<S> {
         let Some(Role::Consumer(consumer)) = self.channels.get_mut(&channel).map(|found| &mut found.role) else {
             return;
         };
-        let buckets = { self.state.segments.get(&consumer.key) }.map_or(0, |segment| segment.buckets.count());
+        let buckets = { self.state.segments.get(&consumer.reader.key) }.map_or(0, |segment| segment.buckets.count());
         if bucket.0 >= buckets {
             return;
         }
         let returned = consumer.returned.entry(bucket).or_insert((round, from));
         *returned = if returned.0 == round { (round, from.min(returned.1)) } else { (round, from) };
-        let Consumer { key, subscription, attach, .. } = consumer.clone();
+        let Reader { key, subscription, attach } = consumer.reader.clone();
         let now = self.now;
         if let Some(dispatcher) = self.subscription_mut(key, &subscription).and_then(Subscription::dispatcher) {
             dispatcher.give_back(attach, bucket, round, from, now);
@@ -128,7 +126,11 @@ impl<S: Store> Node<S> {
     }
 
     pub(super) fn detach(&mut self, channel: ChannelId) {
-        let Some(Consumer { key, subscription, attach, returned }) = self.reader(channel) else { return };
+        let Some(Reader { key, subscription, attach }) = self.reader(channel) else { return };
+        let returned = match self.channels.get_mut(&channel).map(|found| &mut found.role) {
+            Some(Role::Consumer(consumer)) => std::mem::take(&mut consumer.returned),
+            _ => BTreeMap::new(),
+        };
         let now = self.now;
         if let Some(dispatcher) = self.subscription_mut(key, &subscription).and_then(Subscription::dispatcher) {
             dispatcher.leave(attach, now);
@@ -141,15 +143,15 @@ impl<S: Store> Node<S> {
     }
 
     /// The stream ended, in whatever way.
-    pub(super) fn reader_gone(&mut self, channel: ChannelId, consumer: &Consumer) {
+    pub(super) fn reader_gone(&mut self, channel: ChannelId, reader: &Reader) {
         let now = self.now;
-        let Some(found) = self.subscription_mut(consumer.key, &consumer.subscription) else { return };
-        if found.channels.get(&consumer.attach) == Some(&channel) {
-            found.channels.remove(&consumer.attach);
+        let Some(found) = self.subscription_mut(reader.key, &reader.subscription) else { return };
+        if found.channels.get(&reader.attach) == Some(&channel) {
+            found.channels.remove(&reader.attach);
             if let Some(dispatcher) = found.dispatcher() {
-                dispatcher.lost(consumer.attach, now);
+                dispatcher.lost(reader.attach, now);
             }
-            self.pump(consumer.key, &consumer.subscription);
+            self.pump(reader.key, &reader.subscription);
         }
     }
 
@@ -281,9 +283,9 @@ impl<S: Store> Node<S> {
         true
     }
 
-    fn reader(&self, channel: ChannelId) -> Option<Consumer> {
+    fn reader(&self, channel: ChannelId) -> Option<Reader> {
         match self.channels.get(&channel).map(|found| &found.role) {
-            Some(Role::Consumer(consumer)) => Some(consumer.clone()),
+            Some(Role::Consumer(consumer)) => Some(consumer.reader.clone()),
             _ => None,
         }
     }

@@ -186,13 +186,13 @@ impl<S: Store> Node<S> {
             let keys: BTreeSet<SegmentKey> = self.state.of(incarnation).map(|segment| segment.key).collect();
             let is_of = |role: &Role| match role {
                 Role::Producer(writer) => keys.contains(&writer.key),
-                Role::Consumer(reader) => keys.contains(&reader.key),
+                Role::Consumer(consumer) => keys.contains(&consumer.reader.key),
                 _ => false,
             };
             let channels = self.channels.iter().filter(|(_, found)| is_of(&found.role)).map(|(channel, _)| *channel);
             self.refuse_all(channels.collect(), &unknown_topic(&topic));
         }
-        self.refresh_homes(incarnation);
+        self.refresh_homes(incarnation, false);
         self.owe_facts_of(incarnation);
     }
 

@@ -64,6 +64,7 @@ pub struct Node<S> {
 }
 
 /// What waits for a record to be durable.
+#[allow(clippy::large_enum_variant, reason = "nearly all of them are frames")]
 #[derive(Debug)]
 enum Later {
     Say(ChannelId, Frame),
@@ -131,13 +132,14 @@ impl<S: Store> Node<S> {
             self.tick_subscription(key, &name);
         }
         self.dial_due();
+        self.gathered();
         self.report_due();
     }
 
     /// When something is due, if nothing happens before.
     #[must_use]
     pub fn deadline(&self) -> Option<Micros> {
-        [self.timers.next(), self.next_dial(), self.next_report()].into_iter().flatten().min()
+        [self.timers.next(), self.next_dial(), self.next_gathered(), self.next_report()].into_iter().flatten().min()
     }
 
     /// The next thing to do, in order.

@@ -77,7 +77,7 @@ impl<S: Store> Node<S> {
         let told = self.state.topics.incarnations();
         let topics: BTreeSet<_> = told.chain(self.state.segments.keys().map(|key| key.incarnation)).collect();
         for incarnation in topics {
-            self.refresh_homes(incarnation);
+            self.refresh_homes(incarnation, true);
             self.retune(incarnation);
         }
     }

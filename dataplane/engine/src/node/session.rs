@@ -55,12 +55,18 @@ pub(super) struct Producer {
     pub(super) epoch: u32,
 }
 
-/// Who reads on a consumer stream.
+/// Who reads on a consumer stream, and where.
 #[derive(Clone, Debug)]
-pub(super) struct Consumer {
+pub(super) struct Reader {
     pub(super) key: SegmentKey,
     pub(super) subscription: Name,
     pub(super) attach: Attach,
+}
+
+/// A consumer stream.
+#[derive(Debug)]
+pub(super) struct Consumer {
+    pub(super) reader: Reader,
     /// Give-backs that came before the detach they belong to.
     pub(super) returned: BTreeMap<BucketIndex, (Round, Offset)>,
 }
@@ -130,7 +136,7 @@ impl<S: Store> Node<S> {
                     segment.writers.remove(&channel);
                 }
             }
-            Role::Consumer(consumer) => self.reader_gone(channel, &consumer),
+            Role::Consumer(consumer) => self.reader_gone(channel, &consumer.reader),
             Role::PeerOut(store) => self.peer_lost(&store, channel),
             Role::New | Role::Control | Role::PeerIn | Role::Over => {}
         }

@@ -1,11 +1,11 @@
 //! Everything that a node must not forget, and how each record changes it. Serving and recovering run the same code.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use braid_log::SegmentKey;
 use braid_model::{Fence, Generation, Incarnation, Micros, Offset, OffsetRange, SegmentId};
-use braid_wire::Entry;
 use braid_wire::proto::{self, request::Command};
 
 use super::records::{Name, Note};
@@ -72,7 +72,7 @@ impl State {
 
     /// An entry of the log, while it is read.
     pub(super) fn replay_entry(&mut self, key: SegmentKey, record: bytes::Bytes) -> Result<(), String> {
-        let header = Entry::decode(record).map_err(|e| e.to_string())?.header;
+        let header = braid_wire::Entry::decode(record).map_err(|e| e.to_string())?.header;
         let segment = self.segments.get_mut(&key).ok_or_else(|| format!("segment `{key}` was never created"))?;
         if header.base_offset != segment.end.0 {
             return Err(format!("entry at offset {} follows where {} must", header.base_offset, segment.end));
@@ -110,9 +110,8 @@ impl State {
                 self.topics.reached(&create.nodes);
                 for header in &create.segments {
                     let key = key(header.id);
-                    if !self.segments.contains_key(&key) {
-                        let segment = Segment::new(key, topic.clone(), header).map_err(|e| e.message)?;
-                        self.segments.insert(key, segment);
+                    if let Entry::Vacant(place) = self.segments.entry(key) {
+                        place.insert(Segment::new(key, topic.clone(), header).map_err(|e| e.message)?);
                         changes.push(Change::Created(key));
                     }
                     for spec in &create.subscriptions {

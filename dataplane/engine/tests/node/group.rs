@@ -286,3 +286,37 @@ fn loads_are_reported_every_five_seconds_and_a_drain_at_once() {
     let last = drained.last().unwrap();
     assert_eq!((last.sealed, last.end_offset, last.cursors[0].drained), (true, 600, true));
 }
+
+#[test]
+fn a_home_that_is_back_lets_its_members_keep_what_they_hold() {
+    let mut bench = Bench::new("n-0");
+    let halves = vec![segment(0, (0, 0x7fff), 4, &[], "n-0", 1), segment(1, (0x8000, 65_535), 4, &[], "n-0", 1)];
+    bench.create(halves.clone(), vec![spec("s")]);
+    bench.tell(layout(1, halves, vec![spec("s")]));
+    let mut bench = bench.restart("n-0");
+    // In the order of sessions it would be the other way round, and the first one alone would get both.
+    let streams = [bench.session(), bench.session()];
+    let mut held = [vec![], vec![]];
+    bench.say(streams[0], proto::Join { held: vec![1], ..join(1) });
+    bench.pass(500_000);
+    bench.say(streams[1], proto::Join { held: vec![0], ..join(2) });
+    assert!(streams.iter().all(|stream| bench.hear(*stream).is_empty()));
+    bench.pass(1_100_000);
+    assigned(&mut bench, &streams, &mut held);
+    assert_eq!(held, [vec![1], vec![0]]);
+}
+
+#[test]
+fn a_session_ends_with_its_last_stream_in_whatever_order_its_streams_arrive() {
+    let mut bench = Bench::new("n-0");
+    bench.root("n-0", 4);
+    bench.tell(layout(1, vec![segment(0, (0, 65_535), 4, &[], "n-0", 1)], vec![spec("s")]));
+    let (given_up, used) = (bench.session(), bench.session());
+    bench.say(used, join(1));
+    // Overtaken on its way by the stream that replaced it.
+    bench.say(given_up, join(1));
+    bench.end(given_up);
+    assert_eq!(bench.node.metrics().sessions, 1);
+    bench.say(used, proto::LeaveGroup { topic: Some(topic()), subscription: "s".into(), session: 1 });
+    assert_eq!(bench.node.metrics().sessions, 0);
+}

@@ -24,6 +24,7 @@ enum End {
 }
 
 /// What travels on a stream.
+#[allow(clippy::large_enum_variant, reason = "nearly all of them are frames")]
 #[derive(Debug)]
 enum Item {
     Opened,
