@@ -1,137 +1,168 @@
-//! The cluster of this run, reached through `kubectl` and `e2e/cluster/run`.
+//! The cluster under test: `kubectl`, and the machines where they are ours.
 
 use std::io::Write as _;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
 
-/// A Kubernetes cluster whose kubeconfig is in the environment.
-#[derive(Debug, Clone)]
-pub struct Cluster {
-    own: Option<Own>,
-}
+use crate::wait::{Answer, until};
 
-#[derive(Debug, Clone)]
-struct Own {
-    run: String,
-    dir: String,
-    nodes: u8,
-}
-
-/// A node that can lose its power or its network.
-#[derive(Debug, Clone)]
-pub struct Machine {
-    own: Own,
-    number: u8,
-}
-
-/// A namespace of one test, deleted when dropped.
-#[derive(Debug)]
-pub struct Namespace<'a> {
-    cluster: &'a Cluster,
-    /// Its name, unique to this test run.
-    pub name: String,
+/// What `./e2e/test` passes on by environment.
+pub(crate) struct Cluster {
+    /// The namespace that the operator and the nodes run in.
+    pub(crate) system: String,
+    /// `e2e/cluster/run` and its folder, if the machines are ours.
+    machines: Option<(PathBuf, PathBuf)>,
+    /// Folder of `braid` and `braid-operator`.
+    pub(crate) bin: PathBuf,
+    /// Reference of the image that the pods run.
+    pub(crate) image: String,
+    /// Where records and logs go.
+    pub(crate) out: PathBuf,
+    spaces: AtomicU32,
 }
 
 impl Cluster {
-    /// The cluster named by `BRAID_RUN`, `BRAID_DIR` and `BRAID_NODES`, or, with `BRAID_KIND=given`, the one in `KUBECONFIG`.
-    pub fn from_env() -> anyhow::Result<Self> {
+    /// Reads what `./e2e/test` sets; KUBECONFIG must name the cluster, on purpose.
+    pub(crate) fn from_env() -> Result<Self> {
         let var = |name: &str| std::env::var(name).with_context(|| format!("`{name}` is unset: start with ./e2e/test"));
         var("KUBECONFIG")?;
-        if var("BRAID_KIND")? == "given" {
-            return Ok(Self { own: None });
+        let ours = var("BRAID_KIND")? == "native";
+        let machines = if ours { Some((var("BRAID_RUN")?.into(), var("BRAID_DIR")?.into())) } else { None };
+        Ok(Self {
+            system: var("BRAID_NAMESPACE")?,
+            machines,
+            bin: var("BRAID_PROGRAMS")?.into(),
+            image: var("BRAID_IMAGE")?,
+            out: var("BRAID_LOGS")?.into(),
+            spaces: AtomicU32::new(1),
+        })
+    }
+
+    /// What pods pass as `--server`.
+    pub(crate) fn server(&self) -> String {
+        format!("braid-nodes.{}:4433", self.system)
+    }
+
+    /// `e2e/cluster/run VERB DIR N`: a machine loses its power, or starts again.
+    pub(crate) fn machine(&self, verb: &str, number: u8) -> Result<()> {
+        let (run, dir) = self.machines.as_ref().context("the machines of this cluster are not ours")?;
+        let status = Command::new(run).arg(verb).arg(dir).arg(number.to_string()).stdout(Stdio::null()).status()?;
+        ensure!(status.success(), "{verb} {number}: {status}");
+        Ok(())
+    }
+
+    /// Whether processes of pods can be killed like a machine would.
+    pub(crate) fn has_nodes(&self) -> bool {
+        self.machines.is_some()
+    }
+
+    /// A `kubectl` command, ready to run.
+    pub(crate) fn kubectl_command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new("kubectl");
+        command.args(args);
+        command
+    }
+
+    /// What `kubectl` printed; an error with its words if it fails.
+    pub(crate) fn kubectl(&self, args: &[&str]) -> Result<String> {
+        let output = self.kubectl_command(args).stdin(Stdio::null()).output().context("kubectl")?;
+        ensure!(output.status.success(), "kubectl {}: {}", args.join(" "), String::from_utf8_lossy(&output.stderr).trim());
+        Ok(String::from_utf8(output.stdout)?)
+    }
+
+    /// `kubectl get … -o json`.
+    pub(crate) fn json(&self, args: &[&str]) -> Result<Value> {
+        let mut all = vec!["get"];
+        all.extend_from_slice(args);
+        all.extend_from_slice(&["-o", "json"]);
+        Ok(serde_json::from_str(&self.kubectl(&all)?)?)
+    }
+
+    /// `kubectl apply -f -`; the error is what the API server said.
+    pub(crate) fn apply(&self, namespace: &str, yaml: &str) -> Result<()> {
+        self.feed(&["apply", "-n", namespace, "-f", "-"], yaml)
+    }
+
+    fn feed(&self, args: &[&str], input: &str) -> Result<()> {
+        let mut child = self.kubectl_command(args).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
+        child.stdin.take().expect("piped").write_all(input.as_bytes())?;
+        let output = child.wait_with_output()?;
+        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr).trim());
+        Ok(())
+    }
+
+    /// A namespace of its own for one promise, with the client's certificate in it.
+    pub(crate) fn namespace(&self, stem: &str) -> Result<String> {
+        let name = format!("e2e-{stem}-{}-{}", std::process::id(), self.spaces.fetch_add(1, Ordering::Relaxed));
+        self.kubectl(&["create", "namespace", &name])?;
+        let secret = until("secret braid-client-tls", Duration::from_secs(60), || {
+            Ok(Answer::There(self.json(&["secret", "braid-client-tls", "-n", &self.system])?))
+        })?;
+        let copy = serde_json::json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "braid-client-tls"},
+            "type": secret["type"], "data": secret["data"],
+        });
+        self.apply(&name, &copy.to_string())?;
+        Ok(name)
+    }
+
+    /// Deletes a namespace that [`Cluster::namespace`] made, without waiting for it.
+    pub(crate) fn remove(&self, namespace: &str) -> Result<()> {
+        self.kubectl(&["delete", "namespace", namespace, "--wait=false"]).map(drop)
+    }
+
+    /// Kills every process of a pod with SIGKILL, as the kernel would; the pods of these nodes are processes of this machine.
+    pub(crate) fn kill_pod(&self, namespace: &str, pod: &str, program: &str) -> Result<()> {
+        ensure!(self.has_nodes(), "the machines of this cluster are not ours");
+        let uid = self.json(&["pod", pod, "-n", namespace])?["metadata"]["uid"].as_str().context("uid")?.to_owned();
+        let marks = [uid.clone(), uid.replace('-', "_")];
+        let mut killed = 0;
+        for entry in std::fs::read_dir("/proc")?.flatten() {
+            let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
+            let read = |file: &str| std::fs::read_to_string(entry.path().join(file)).unwrap_or_default();
+            if marks.iter().any(|m| read("cgroup").contains(m)) && read("cmdline").starts_with(program) {
+                ensure!(Command::new("kill").args(["-9", &pid.to_string()]).status()?.success(), "kill -9 {pid}");
+                killed += 1;
+            }
         }
-        let nodes = var("BRAID_NODES")?.parse().context("`BRAID_NODES`")?;
-        Ok(Self { own: Some(Own { run: var("BRAID_RUN")?, dir: var("BRAID_DIR")?, nodes }) })
+        ensure!(killed == 1, "pod `{pod}` runs {killed} processes of `{program}`, expected 1");
+        Ok(())
     }
 
-    /// Machine `number`, from 1; `None`, and a line "not run", on a cluster whose machines are not ours.
-    pub fn machine(&self, number: u8) -> Option<Machine> {
-        let Some(own) = &self.own else {
-            println!("not run: it needs access to nodes");
-            return None;
-        };
-        assert!((1..=own.nodes).contains(&number), "machine {number} of {}", own.nodes);
-        Some(Machine { own: own.clone(), number })
+    /// Scales a workload of `braid-system` and waits until that many of its pods are ready and no other is left.
+    pub(crate) fn scale(&self, workload: &str, replicas: u32) -> Result<()> {
+        self.kubectl(&["scale", workload, "-n", &self.system, &format!("--replicas={replicas}")])?;
+        let selector = format!("app.kubernetes.io/name={}", workload.rsplit('/').next().unwrap_or(workload));
+        until(&format!("{replicas} ready pods of {workload}"), Duration::from_secs(90), || {
+            let pods = self.json(&["pods", "-n", &self.system, "-l", &selector])?;
+            let pods = pods["items"].as_array().cloned().unwrap_or_default();
+            let ready = pods.iter().filter(|p| condition(p, "Ready").is_some_and(|c| c["status"] == "True")).count();
+            Ok(Answer::when(ready == replicas as usize && pods.len() == replicas as usize, || format!("{ready} ready of {}", pods.len())))
+        })
     }
 
-    /// What `kubectl` prints, with these words and this standard input; its own message if it fails.
-    pub fn kubectl(&self, words: &[&str], input: &str) -> anyhow::Result<String> {
-        finish(Command::new("kubectl").args(words), input)
+    /// Waits as a user does.
+    pub(crate) fn wait_condition(&self, namespace: &str, object: &str, condition: &str, limit_seconds: u32) -> Result<()> {
+        let (what, limit) = (format!("--for=condition={condition}"), format!("--timeout={limit_seconds}s"));
+        self.kubectl(&["wait", "-n", namespace, object, &what, &limit]).map(drop)
     }
 
-    /// One object, or a list, as JSON: `get(&["pods", "-n", "x"])`.
-    pub fn get(&self, words: &[&str]) -> anyhow::Result<Value> {
-        let text = self.kubectl(&[&["get", "-o", "json"], words].concat(), "")?;
-        serde_json::from_str(&text).context("read JSON of `kubectl get`")
-    }
-
-    /// A new namespace, its name made of `prefix` and chance.
-    pub fn namespace(&self, prefix: &str) -> anyhow::Result<Namespace<'_>> {
-        let name = format!("{prefix}-{:06x}", rand::random::<u32>() & 0xff_ffff);
-        self.kubectl(&["create", "namespace", &name], "")?;
-        Ok(Namespace { cluster: self, name })
-    }
-}
-
-impl Namespace<'_> {
-    /// `kubectl -n NAME` with these words.
-    pub fn kubectl(&self, words: &[&str]) -> anyhow::Result<String> {
-        self.cluster.kubectl(&[&["-n", &self.name], words].concat(), "")
-    }
-
-    /// Creates or changes what `yaml` says, in this namespace.
-    pub fn apply(&self, yaml: &str) -> anyhow::Result<String> {
-        self.cluster.kubectl(&["-n", &self.name, "apply", "-f", "-"], yaml)
+    /// Runs an offline `braid` command and returns its output and whether it exited with 0.
+    pub(crate) fn braid(&self, args: &[&str]) -> Result<(String, bool)> {
+        let output = Command::new(self.bin.join("braid")).args(args).output().context("braid")?;
+        if output.status.code().is_none() {
+            bail!("braid {}: {}", args.join(" "), output.status);
+        }
+        Ok((String::from_utf8(output.stdout)?, output.status.success()))
     }
 }
 
-impl Drop for Namespace<'_> {
-    fn drop(&mut self) {
-        // A name is never used again, so a failure costs space and no more
-        let _ = self.cluster.kubectl(&["delete", "namespace", &self.name, "--wait=false"], "");
-    }
-}
-
-impl Machine {
-    /// Its name in Kubernetes.
-    pub fn name(&self) -> String {
-        format!("node{}", self.number)
-    }
-
-    /// Kubelet, container runtime and every pod end at once.
-    pub fn kill(&self) -> anyhow::Result<()> {
-        self.ask("node-kill")
-    }
-
-    /// The machine starts again, with the disk it had.
-    pub fn boot(&self) -> anyhow::Result<()> {
-        self.ask("node-boot")
-    }
-
-    /// Off the network; everything on it goes on.
-    pub fn cut(&self) -> anyhow::Result<()> {
-        self.ask("node-cut")
-    }
-
-    /// Back on the network.
-    pub fn heal(&self) -> anyhow::Result<()> {
-        self.ask("node-heal")
-    }
-
-    fn ask(&self, verb: &str) -> anyhow::Result<()> {
-        let number = self.number.to_string();
-        finish(Command::new(&self.own.run).args([verb, &self.own.dir, &number]), "").map(drop)
-    }
-}
-
-fn finish(command: &mut Command, input: &str) -> anyhow::Result<String> {
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().with_context(|| format!("start {command:?}"))?;
-    // Small enough for the pipe, and closed at the end of this line; a program that reads nothing says why by its status
-    let _ = child.stdin.take().expect("it is piped").write_all(input.as_bytes());
-    let answer = child.wait_with_output()?;
-    ensure!(answer.status.success(), "{command:?}: {}", String::from_utf8_lossy(&answer.stderr).trim());
-    Ok(String::from_utf8(answer.stdout)?)
+/// One condition of an object.
+pub(crate) fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
+    object["status"]["conditions"].as_array()?.iter().find(|c| c["type"] == kind)
 }
