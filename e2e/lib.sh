@@ -89,3 +89,23 @@ install_packages() {
   apt-get -o DPkg::Lock::Timeout=300 update -q &&
     apt-get -o DPkg::Lock::Timeout=300 install -q -y --no-install-recommends "$@"
 }
+
+# manifests: what `kubectl apply -k manifests` applies, with BRAID_IMAGE, in BRAID_NAMESPACE
+manifests() { # COMMAND... that leads to the cluster
+  "$@" kubectl kustomize "$root/manifests" |
+    sed "s#localhost/braid:latest#$BRAID_IMAGE#; s#braid-system#$BRAID_NAMESPACE#g"
+}
+
+# install_braid COMMAND...: applies the manifests and waits until the data plane and the operator are ready
+install_braid() {
+  local x
+  manifests "$@" | "$@" kubectl apply --server-side -f - >/dev/null || return
+  for x in statefulset/braid-node deployment/braid-operator; do
+    "$@" kubectl rollout status -n "$BRAID_NAMESPACE" "$x" --timeout=180s >&2 || return
+  done
+}
+
+# remove_braid COMMAND...: all of it but the CRDs, which other namespaces may use
+remove_braid() {
+  "$@" kubectl delete namespace "$BRAID_NAMESPACE" --ignore-not-found --wait=false
+}
