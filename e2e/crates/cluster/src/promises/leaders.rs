@@ -72,7 +72,7 @@ async fn send(cluster: &Cluster, store: &str, address: String, command: proto::R
     let key = rcgen::KeyPair::generate()?;
     let issuer = rcgen::Issuer::from_ca_cert_pem(&ca, rcgen::KeyPair::from_pem(&ca_key)?)?;
     let cert = params.signed_by(&key, &issuer)?;
-    let identity = Identity::from_pem(&ca, &cert.pem(), &key.serialize_pem())?;
+    let identity = Identity::from_pem(ca.as_bytes(), cert.pem().as_bytes(), key.serialize_pem().as_bytes())?;
     let endpoint = Endpoint::client(identity)?;
     let connection = endpoint.connect(Alpn::Control, &[address], &format!("{store}.default.nodes.braid")).await?;
     let (mut sender, mut receiver) = connection.open().await?.split();
