@@ -135,7 +135,7 @@ pub(crate) async fn watch<K>(
     }
     let mut events = std::pin::pin!(watcher(api, config).default_backoff());
     while let Some(event) = events.next().await {
-        metrics.watch_answered(&kind, event.is_ok());
+        metrics.health.watch_answered(&kind, event.is_ok());
         match event {
             Ok(event) => {
                 writer.apply_watcher_event(&event);

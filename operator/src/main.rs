@@ -19,6 +19,7 @@
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -26,6 +27,7 @@ use braid_model::Buckets;
 use clap::Parser;
 use kube::Client;
 use kube::api::Api;
+use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -124,8 +126,15 @@ async fn run(args: Args) -> anyhow::Result<()> {
     let mut tasks: JoinSet<anyhow::Result<()>> = JoinSet::new();
     let seen = watches::begin(&client, args.namespace.as_deref(), &args.data_plane_namespace, &metrics);
     tasks.spawn(seen.watching);
-    let (listen, figures, stopped) = (args.http, Arc::clone(&metrics), stop.clone());
-    tasks.spawn(async move { metrics::serve(listen, figures, stopped).await.context("http") });
+    let listener = TcpListener::bind(args.http).await.context("--http")?;
+    info!(listen = %listener.local_addr()?, "http");
+    let (health, figures, topics, stopped) =
+        (Arc::clone(&metrics.health), Arc::clone(&metrics), seen.cache.topics.clone(), stop.clone());
+    let text = move || {
+        figures.topics.store(topics.state().len() as u64, Ordering::Relaxed);
+        figures.text()
+    };
+    tasks.spawn(async move { http::serve(listener, health, text, stopped).await.context("http") });
     let leader = leader::Leader {
         client: client.clone(),
         cache: seen.cache,

@@ -1,23 +1,10 @@
-//! Health and figures over HTTP: `/livez` (the watches are answered), `/readyz` (the caches are filled; says nothing about
-//! leading), `/metrics` (Prometheus text).
+//! What the process counts, as Prometheus text.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use axum::Router;
-use axum::http::StatusCode;
-use axum::routing::get;
-use tokio::net::TcpListener;
-use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
-use tracing::info;
-
-/// A watch that has had nothing but errors for this long makes the process unhealthy.
-const UNHEALTHY: Duration = Duration::from_secs(300);
+use crate::http::Health;
 
 /// What the process counts. Relaxed: each figure stands for itself.
 #[derive(Debug, Default)]
@@ -31,10 +18,10 @@ pub(crate) struct Metrics {
     pub(crate) links: AtomicU64,
     /// 0 while it does not lead.
     pub(crate) term: AtomicU64,
+    pub(crate) topics: AtomicU64,
+    /// What `/livez` and `/readyz` are judged by.
+    pub(crate) health: Arc<Health>,
     undecodable: AtomicU64,
-    synced: AtomicBool,
-    /// Since when each watch has failed; `None` if its last answer was good.
-    watches: Mutex<BTreeMap<String, Option<Instant>>>,
 }
 
 impl Metrics {
@@ -46,26 +33,8 @@ impl Metrics {
         Self::count(&self.undecodable);
     }
 
-    pub(crate) fn synced(&self) {
-        self.synced.store(true, Ordering::Relaxed);
-    }
-
-    pub(crate) fn watch_answered(&self, kind: &str, good: bool) {
-        let mut watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
-        let failing = watches.entry(kind.to_owned()).or_default();
-        *failing = if good { None } else { Some(failing.unwrap_or_else(Instant::now)) };
-    }
-
-    /// The watch that has failed for too long, if one has.
-    fn sick(&self) -> Option<String> {
-        let watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
-        watches
-            .iter()
-            .find(|(_, failing)| failing.is_some_and(|since| since.elapsed() > UNHEALTHY))
-            .map(|(kind, _)| kind.clone())
-    }
-
-    fn text(&self) -> String {
+    /// All figures as Prometheus text.
+    pub(crate) fn text(&self) -> String {
         let read = |figure: &AtomicU64| figure.load(Ordering::Relaxed);
         let term = read(&self.term);
         let figures = [
@@ -78,6 +47,7 @@ impl Metrics {
             ("commands_failed_total", "counter", "commands refused or not answered", read(&self.commands_failed)),
             ("decisions_total", "counter", "changes that the evaluator began", read(&self.decisions)),
             ("node_links", "gauge", "nodes with a control connection", read(&self.links)),
+            ("topics", "gauge", "topics that the cache holds", read(&self.topics)),
             ("undecodable_total", "counter", "resources that could not be decoded", read(&self.undecodable)),
         ];
         let mut text = String::new();
@@ -89,32 +59,4 @@ impl Metrics {
         }
         text
     }
-}
-
-/// Serves until stopped.
-pub(crate) async fn serve(listen: SocketAddr, metrics: Arc<Metrics>, stop: CancellationToken) -> std::io::Result<()> {
-    let listener = TcpListener::bind(listen).await?;
-    info!(listen = %listener.local_addr()?, "http");
-    let (live, ready) = (Arc::clone(&metrics), Arc::clone(&metrics));
-    let livez = move || async move {
-        match live.sick() {
-            None => (StatusCode::OK, "ok".to_owned()),
-            Some(kind) => {
-                let text = format!("the watch of {kind} has failed for {} s", UNHEALTHY.as_secs());
-                (StatusCode::INTERNAL_SERVER_ERROR, text)
-            }
-        }
-    };
-    let readyz = move || async move {
-        if ready.synced.load(Ordering::Relaxed) {
-            (StatusCode::OK, "ok")
-        } else {
-            (StatusCode::SERVICE_UNAVAILABLE, "the caches are not filled yet")
-        }
-    };
-    let router = Router::new()
-        .route("/livez", get(livez))
-        .route("/readyz", get(readyz))
-        .route("/metrics", get(move || async move { metrics.text() }));
-    axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await
 }

@@ -173,7 +173,7 @@ pub(crate) fn begin(client: &Client, namespace: Option<&str>, data_plane: &str, 
         watching.spawn(watch_kind(pod_api, Some(label), pod_writer, Arc::clone(&metrics), on_pod));
         watching.spawn(watch_kind(set_api, None, set_writer, Arc::clone(&metrics), on_set));
         ready.ready().await?;
-        metrics.synced();
+        metrics.health.synced();
         match watching.join_next().await {
             Some(Err(error)) => Err(error.into()),
             _ => anyhow::bail!("a watch ended"),

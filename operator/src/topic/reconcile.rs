@@ -41,6 +41,7 @@ pub(crate) async fn reconcile(topic: Arc<Guarded<ScalableTopic>>, ctx: Arc<Conte
 async fn laps(cached: &ScalableTopic, memory: &mut Memory, ctx: &Context) -> Result<Action, Error> {
     for _ in 0..LAPS_MAX {
         Metrics::count(&ctx.metrics.laps);
+        let _lap = ctx.metrics.health.lap();
         let term = ctx.term.borrow().ok_or(Error::NotLeading)?;
         let Some(topic) = current(cached, memory, ctx).await? else { return Ok(Action::await_change()) };
         let seen = observe(&topic, memory, term, ctx); // only reads
