@@ -15,6 +15,7 @@ use kube::runtime::reflector::{Store, store::Writer};
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
+use tokio::sync::watch;
 use tracing::{error, warn};
 
 use crate::metrics::Metrics;
@@ -35,11 +36,19 @@ pub(crate) struct Cache {
     pub(crate) policies: Store<Guarded<AutoscalePolicy>>,
     pub(crate) subscriptions_of: Arc<Index>,
     pub(crate) changes_of: Arc<Index>,
+    /// Whether every kind was listed once.
+    pub(crate) listed: watch::Receiver<bool>,
 }
 
 impl Cache {
-    /// Waits until every kind was listed once.
+    /// Waits until every kind was listed once. Cancel-safe.
     pub(crate) async fn ready(&self) -> anyhow::Result<()> {
+        self.listed.clone().wait_for(|listed| *listed).await?;
+        Ok(())
+    }
+
+    /// Waits for the stores themselves. For one task only: a store wakes the last of those that wait for it.
+    pub(crate) async fn stores_ready(&self) -> anyhow::Result<()> {
         self.topics.wait_until_ready().await?;
         self.subscriptions.wait_until_ready().await?;
         self.changes.wait_until_ready().await?;
@@ -119,7 +128,7 @@ pub(crate) enum Sight<'a, K> {
 }
 
 /// Watches for ever, keeps the store, and tells what it saw.
-pub(crate) async fn watch<K>(
+pub(crate) async fn follow<K>(
     api: Api<K>,
     labels: Option<&str>,
     mut writer: Writer<K>,

@@ -16,7 +16,7 @@ use kube::{Client, Resource, ResourceExt as _};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::cache::{Cache, Guarded, Index, Sight, watch as watch_kind};
+use crate::cache::{Cache, Guarded, Index, Sight, follow};
 use crate::fleet::Fleet;
 use crate::metrics::Metrics;
 use crate::name::{Name, Wakes};
@@ -53,6 +53,7 @@ pub(crate) fn begin(client: &Client, namespace: Option<&str>, data_plane: &str, 
     let (subscription_store, subscription_writer) = store::<Guarded<Subscription>>();
     let (change_store, change_writer) = store::<Guarded<LayoutChange>>();
     let (policy_store, policy_writer) = store::<Guarded<AutoscalePolicy>>();
+    let (all_listed, listed) = watch::channel(false);
     let cache = Cache {
         topics: topic_store,
         subscriptions: subscription_store,
@@ -60,6 +61,7 @@ pub(crate) fn begin(client: &Client, namespace: Option<&str>, data_plane: &str, 
         policies: policy_store,
         subscriptions_of: Arc::new(Index::default()),
         changes_of: Arc::new(Index::default()),
+        listed,
     };
     let all_topics = {
         let cache = cache.clone();
@@ -166,13 +168,14 @@ pub(crate) fn begin(client: &Client, namespace: Option<&str>, data_plane: &str, 
     let ready = cache.clone();
     let metrics = Arc::clone(metrics);
     let run = async move {
-        watching.spawn(watch_kind(kinds.0, None, topic_writer, Arc::clone(&metrics), on_topic));
-        watching.spawn(watch_kind(kinds.1, None, subscription_writer, Arc::clone(&metrics), on_subscription));
-        watching.spawn(watch_kind(kinds.2, None, change_writer, Arc::clone(&metrics), on_change));
-        watching.spawn(watch_kind(kinds.3, None, policy_writer, Arc::clone(&metrics), on_policy));
-        watching.spawn(watch_kind(pod_api, Some(label), pod_writer, Arc::clone(&metrics), on_pod));
-        watching.spawn(watch_kind(set_api, None, set_writer, Arc::clone(&metrics), on_set));
-        ready.ready().await?;
+        watching.spawn(follow(kinds.0, None, topic_writer, Arc::clone(&metrics), on_topic));
+        watching.spawn(follow(kinds.1, None, subscription_writer, Arc::clone(&metrics), on_subscription));
+        watching.spawn(follow(kinds.2, None, change_writer, Arc::clone(&metrics), on_change));
+        watching.spawn(follow(kinds.3, None, policy_writer, Arc::clone(&metrics), on_policy));
+        watching.spawn(follow(pod_api, Some(label), pod_writer, Arc::clone(&metrics), on_pod));
+        watching.spawn(follow(set_api, None, set_writer, Arc::clone(&metrics), on_set));
+        ready.stores_ready().await?;
+        all_listed.send_replace(true);
         metrics.health.synced();
         match watching.join_next().await {
             Some(Err(error)) => Err(error.into()),

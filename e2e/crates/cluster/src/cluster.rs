@@ -71,7 +71,12 @@ impl Cluster {
     /// What `kubectl` printed; an error with its words if it fails.
     pub(crate) fn kubectl(&self, args: &[&str]) -> Result<String> {
         let output = self.kubectl_command(args).stdin(Stdio::null()).output().context("kubectl")?;
-        ensure!(output.status.success(), "kubectl {}: {}", args.join(" "), String::from_utf8_lossy(&output.stderr).trim());
+        ensure!(
+            output.status.success(),
+            "kubectl {}: {}",
+            args.join(" "),
+            String::from_utf8_lossy(&output.stderr).trim()
+        );
         Ok(String::from_utf8(output.stdout)?)
     }
 
@@ -89,7 +94,8 @@ impl Cluster {
     }
 
     fn feed(&self, args: &[&str], input: &str) -> Result<()> {
-        let mut child = self.kubectl_command(args).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
+        let mut child =
+            self.kubectl_command(args).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
         child.stdin.take().expect("piped").write_all(input.as_bytes())?;
         let output = child.wait_with_output()?;
         ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr).trim());
@@ -142,12 +148,20 @@ impl Cluster {
             let pods = self.json(&["pods", "-n", &self.system, "-l", &selector])?;
             let pods = pods["items"].as_array().cloned().unwrap_or_default();
             let ready = pods.iter().filter(|p| condition(p, "Ready").is_some_and(|c| c["status"] == "True")).count();
-            Ok(Answer::when(ready == replicas as usize && pods.len() == replicas as usize, || format!("{ready} ready of {}", pods.len())))
+            Ok(Answer::when(ready == replicas as usize && pods.len() == replicas as usize, || {
+                format!("{ready} ready of {}", pods.len())
+            }))
         })
     }
 
     /// Waits as a user does.
-    pub(crate) fn wait_condition(&self, namespace: &str, object: &str, condition: &str, limit_seconds: u32) -> Result<()> {
+    pub(crate) fn wait_condition(
+        &self,
+        namespace: &str,
+        object: &str,
+        condition: &str,
+        limit_seconds: u32,
+    ) -> Result<()> {
         let (what, limit) = (format!("--for=condition={condition}"), format!("--timeout={limit_seconds}s"));
         self.kubectl(&["wait", "-n", namespace, object, &what, &limit]).map(drop)
     }

@@ -58,13 +58,20 @@ fn run(args: &Args) -> Result<bool> {
     let queue = Mutex::new(shared.into_iter());
     let mut outcomes = std::thread::scope(|scope| {
         let workers: Vec<_> = (0..args.jobs.max(1)).map(|_| scope.spawn(|| drain(&cluster, &queue))).collect();
-        workers.into_iter().flat_map(|w| w.join().expect("a promise reports errors, it does not panic")).collect::<Vec<_>>()
+        workers
+            .into_iter()
+            .flat_map(|w| w.join().expect("a promise reports errors, it does not panic"))
+            .collect::<Vec<_>>()
     });
     outcomes.extend(alone.into_iter().map(|p| (p, prove(&cluster, p))));
     outcomes.sort_by_key(|(p, _)| p.number);
     let count = |f: fn(&Outcome) -> bool| outcomes.iter().filter(|(_, o)| f(o)).count();
     let broken = count(|o| matches!(o, Outcome::Broken(_)));
-    println!("promises: {} kept, {broken} broken, {} not run", count(|o| matches!(o, Outcome::Kept)), count(|o| matches!(o, Outcome::NotRun(_))));
+    println!(
+        "promises: {} kept, {broken} broken, {} not run",
+        count(|o| matches!(o, Outcome::Kept)),
+        count(|o| matches!(o, Outcome::NotRun(_)))
+    );
     Ok(broken == 0)
 }
 

@@ -70,9 +70,11 @@ impl<'a> ClientPod<'a> {
     }
 
     fn ended(&mut self, limit: Duration, wanted: &str) -> Result<()> {
-        until(&format!("pod {} to end", self.name), limit, || match phase(self.cluster, &self.namespace, &self.name)?.as_str() {
-            phase if phase == wanted => Ok(Answer::There(())),
-            phase => Ok(Answer::NotYet(phase.to_owned())),
+        until(&format!("pod {} to end", self.name), limit, || {
+            match phase(self.cluster, &self.namespace, &self.name)?.as_str() {
+                phase if phase == wanted => Ok(Answer::There(())),
+                phase => Ok(Answer::NotYet(phase.to_owned())),
+            }
         })?;
         self.end_of_output(Duration::from_secs(30))
     }
@@ -106,9 +108,13 @@ pub(crate) fn check(cluster: &Cluster, records: &[&Path]) -> Result<serde_json::
     let mut args = vec!["check", "-o", "json"];
     args.extend(records.iter().map(|p| p.to_str().expect("paths here are UTF-8")));
     let (report, good) = cluster.braid(&args)?;
-    let report: serde_json::Value = serde_json::from_str(&report).with_context(|| format!("braid check printed {report:?}"))?;
+    let report: serde_json::Value =
+        serde_json::from_str(&report).with_context(|| format!("braid check printed {report:?}"))?;
     if !good {
-        bail!("braid check {}: {report}", records.iter().map(|p| p.display().to_string()).collect::<Vec<_>>().join(" "));
+        bail!(
+            "braid check {}: {report}",
+            records.iter().map(|p| p.display().to_string()).collect::<Vec<_>>().join(" ")
+        );
     }
     Ok(report)
 }

@@ -66,7 +66,9 @@ impl<'a> Topic<'a> {
     /// Changes the spec as `kubectl patch --type=merge` does.
     pub(crate) fn patch(&self, spec: &Value) -> Result<()> {
         let patch = serde_json::json!({"spec": spec}).to_string();
-        self.cluster.kubectl(&["patch", "stopic", &self.name, "-n", &self.namespace, "--type=merge", "-p", &patch]).map(drop)
+        self.cluster
+            .kubectl(&["patch", "stopic", &self.name, "-n", &self.namespace, "--type=merge", "-p", &patch])
+            .map(drop)
     }
 
     /// Waits until the status is as `wanted` says; the error shows what it was.
@@ -94,7 +96,9 @@ impl<'a> Topic<'a> {
     pub(crate) fn outcome(&self, name: &str, limit: Duration) -> Result<Outcome> {
         until(&format!("LayoutChange {name} to end"), limit, || {
             let object = self.cluster.json(&["lchange", name, "-n", &self.namespace])?;
-            let is = |kind: &str| condition(&object, kind).filter(|c| c["status"] == "True").and_then(|c| c["reason"].as_str());
+            let is = |kind: &str| {
+                condition(&object, kind).filter(|c| c["status"] == "True").and_then(|c| c["reason"].as_str())
+            };
             Ok(match (is("Complete"), is("Failed")) {
                 (Some(reason), None) => Answer::There(Outcome::Complete(reason.to_owned())),
                 (None, Some(reason)) => Answer::There(Outcome::Failed(reason.to_owned())),
@@ -183,7 +187,12 @@ impl Seen {
         let active = self.active();
         let mut next = 0;
         for segment in &active {
-            ensure!(segment.start == next, "segment {} starts at {}, expected {next}: {active:?}", segment.id, segment.start);
+            ensure!(
+                segment.start == next,
+                "segment {} starts at {}, expected {next}: {active:?}",
+                segment.id,
+                segment.start
+            );
             next = segment.end + 1;
         }
         ensure!(next == 65_536, "the ring ends at {next}, expected 65536: {active:?}");
@@ -192,7 +201,11 @@ impl Seen {
 
     /// One line for errors.
     pub(crate) fn summary(&self) -> String {
-        let segments: Vec<_> = self.segments().iter().map(|s| format!("{}{}:N{}", s.id, if s.active { "" } else { "(sealed)" }, s.buckets)).collect();
+        let segments: Vec<_> = self
+            .segments()
+            .iter()
+            .map(|s| format!("{}{}:N{}", s.id, if s.active { "" } else { "(sealed)" }, s.buckets))
+            .collect();
         let (owners, idle) = self.owners();
         format!(
             "epoch {}, segments {segments:?}, owners {owners:?}, idle {idle}, last {:?}, holds {}, ready {:?}, operation {}",

@@ -37,7 +37,12 @@ impl Answer<()> {
 }
 
 /// Checks that `look` keeps the value `wanted` for the whole of `span`.
-pub(crate) fn holds<T: PartialEq + std::fmt::Debug>(what: &str, span: Duration, wanted: &T, mut look: impl FnMut() -> Result<T>) -> Result<()> {
+pub(crate) fn holds<T: PartialEq + std::fmt::Debug>(
+    what: &str,
+    span: Duration,
+    wanted: &T,
+    mut look: impl FnMut() -> Result<T>,
+) -> Result<()> {
     let end = Instant::now() + span;
     while Instant::now() < end {
         let seen = look()?;

@@ -25,8 +25,18 @@ struct Case {
 }
 
 const CASES: &[Case] = &[
-    Case { operation: "split", initial_segments: 1, change: || json!({"split": {"segment": 0, "into": 2}}), after: &[(0, 2), (32_768, 2)] },
-    Case { operation: "merge", initial_segments: 2, change: || json!({"merge": {"segments": [0, 1]}}), after: &[(0, 4)] },
+    Case {
+        operation: "split",
+        initial_segments: 1,
+        change: || json!({"split": {"segment": 0, "into": 2}}),
+        after: &[(0, 2), (32_768, 2)],
+    },
+    Case {
+        operation: "merge",
+        initial_segments: 2,
+        change: || json!({"merge": {"segments": [0, 1]}}),
+        after: &[(0, 4)],
+    },
     Case {
         operation: "rebucket",
         initial_segments: 3,
@@ -40,8 +50,18 @@ pub(super) fn proof(cluster: &Cluster) -> Result<()> {
     cluster.scale("deploy/braid-operator", 0)?;
     let points = Mutex::new(Vec::new());
     let outcome = std::thread::scope(|scope| {
-        let lanes: Vec<_> = CASES.iter().map(|case| scope.spawn(|| every_point(cluster, case).map(|n| points.lock().expect("no panic").push((case.operation, n))))).collect();
-        lanes.into_iter().map(|lane| lane.join().expect("a case reports errors, it does not panic")).collect::<Result<Vec<_>>>()
+        let lanes: Vec<_> = CASES
+            .iter()
+            .map(|case| {
+                scope.spawn(|| {
+                    every_point(cluster, case).map(|n| points.lock().expect("no panic").push((case.operation, n)))
+                })
+            })
+            .collect();
+        lanes
+            .into_iter()
+            .map(|lane| lane.join().expect("a case reports errors, it does not panic"))
+            .collect::<Result<Vec<_>>>()
     });
     cluster.scale("deploy/braid-operator", 2)?;
     outcome?;
@@ -53,9 +73,15 @@ pub(super) fn proof(cluster: &Cluster) -> Result<()> {
 fn every_point(cluster: &Cluster, case: &Case) -> Result<u32> {
     let space = cluster.namespace(&format!("crash-{}", case.operation))?;
     for k in 1..=POINTS_MAX {
-        let crashed = one_point(cluster, &space, case, k).with_context(|| format!("BRAID_CRASH_AT={}:{k} in {space}", case.operation))?;
+        let crashed = one_point(cluster, &space, case, k)
+            .with_context(|| format!("BRAID_CRASH_AT={}:{k} in {space}", case.operation))?;
         if !crashed {
-            ensure!(k > 4, "{} has {} crash points, it must have at least a plan, a create, a seal and a commit", case.operation, k - 1);
+            ensure!(
+                k > 4,
+                "{} has {} crash points, it must have at least a plan, a create, a seal and a commit",
+                case.operation,
+                k - 1
+            );
             cluster.remove(&space)?;
             return Ok(k - 1);
         }
@@ -73,8 +99,22 @@ fn one_point(cluster: &Cluster, space: &str, case: &Case, k: u32) -> Result<bool
     let (count, producer_name, consumer_name) = ("600", format!("{name}-producer"), format!("{name}-consumer"));
     let produce = ["produce", &name, "-n", space, "--rate", "150", "--keys", "60", "--count", count, "--record", "-"];
     let mut producer = ClientPod::start(cluster, space, &producer_name, &produce)?;
-    let consume =
-        ["consume", &name, "-n", space, "--subscription", &group, "--members", "2", "--count", count, "--idle", "60s", "--record", "-"];
+    let consume = [
+        "consume",
+        &name,
+        "-n",
+        space,
+        "--subscription",
+        &group,
+        "--members",
+        "2",
+        "--count",
+        count,
+        "--idle",
+        "60s",
+        "--record",
+        "-",
+    ];
     let mut consumer = ClientPod::start(cluster, space, &consumer_name, &consume)?;
     until("traffic", Duration::from_secs(30), || {
         let have = records::count(&records::read(&[&consumer.records])?, "done");
@@ -89,13 +129,18 @@ fn one_point(cluster: &Cluster, space: &str, case: &Case, k: u32) -> Result<bool
         }
         let object = cluster.json(&["lchange", &name, "-n", space])?;
         let complete = crate::cluster::condition(&object, "Complete").is_some_and(|c| c["status"] == "True");
-        if complete && first.crashed(Duration::from_secs(2))?.is_none() { Ok(Answer::There(false)) } else { Ok(Answer::NotYet(object["status"].to_string())) }
+        if complete && first.crashed(Duration::from_secs(2))?.is_none() {
+            Ok(Answer::There(false))
+        } else {
+            Ok(Answer::NotYet(object["status"].to_string()))
+        }
     })?;
     drop(first);
     let _second = Operator::start(cluster, space, &format!("heir-{k}"), None)?;
     let outcome = topic.outcome(&name, Duration::from_secs(60))?;
     ensure!(matches!(outcome, Outcome::Complete(_)), "{outcome:?}");
-    let seen = topic.until("the operation to be over", Duration::from_secs(30), |s| !s.operation_under_way() && s.epoch() == 2)?;
+    let seen = topic
+        .until("the operation to be over", Duration::from_secs(30), |s| !s.operation_under_way() && s.epoch() == 2)?;
     seen.tiles()?;
     let shape: Vec<_> = seen.active().iter().map(|s| (s.start, s.buckets)).collect();
     ensure!(shape == case.after, "expected {:?}: {}", case.after, seen.summary());
@@ -103,7 +148,10 @@ fn one_point(cluster: &Cluster, space: &str, case: &Case, k: u32) -> Result<bool
     producer.finished(Duration::from_secs(60))?;
     consumer.finished(Duration::from_secs(60))?;
     check(cluster, &[&producer.records, &consumer.records])?;
-    let (sent, got) = (records::count(&records::read(&[&producer.records])?, "acked"), records::count(&records::read(&[&consumer.records])?, "delivered"));
+    let (sent, got) = (
+        records::count(&records::read(&[&producer.records])?, "acked"),
+        records::count(&records::read(&[&consumer.records])?, "delivered"),
+    );
     ensure!(sent == 600 && got == 600, "acked {sent}, delivered {got}, expected 600 of both");
     for object in [&producer_name, &consumer_name] {
         cluster.kubectl(&["delete", "pod", object, "-n", space, "--wait=false"])?;

@@ -45,7 +45,10 @@ spec:
 pub(super) fn proof(cluster: &Cluster) -> Result<()> {
     let space = cluster.namespace("ground")?;
     cluster.kubectl(&["label", "namespace", &space, "pod-security.kubernetes.io/enforce=restricted"])?;
-    let refused = cluster.kubectl(&["run", "root", "-n", &space, "--image=localhost/busybox:1"]).err().context("a root pod was let in")?;
+    let refused = cluster
+        .kubectl(&["run", "root", "-n", &space, "--image=localhost/busybox:1"])
+        .err()
+        .context("a root pod was let in")?;
     ensure!(refused.to_string().contains("violates PodSecurity \"restricted"), "{refused}");
 
     cluster.apply(&space, STORE)?;
@@ -56,7 +59,16 @@ pub(super) fn proof(cluster: &Cluster) -> Result<()> {
     };
     until("three stores", LIMIT, three_ready)?;
     for (from, to) in [("store-0", "store-1"), ("store-1", "store-2"), ("store-2", "store-0")] {
-        let page = cluster.kubectl(&["exec", from, "-n", &space, "--", "wget", "-qO-", &format!("http://{to}.stores:8080/")])?;
+        let page = cluster.kubectl(&[
+            "exec",
+            from,
+            "-n",
+            &space,
+            "--",
+            "wget",
+            "-qO-",
+            &format!("http://{to}.stores:8080/"),
+        ])?;
         ensure!(page == format!("{to}\n"), "{from} asked {to} and got {page:?}");
     }
 
@@ -64,7 +76,8 @@ pub(super) fn proof(cluster: &Cluster) -> Result<()> {
     let pod = pods["items"][0]["metadata"]["name"].as_str().context("a store on node2")?.to_owned();
     let node_is = |wanted: &'static str| {
         until(&format!("node2 to be Ready {wanted}"), LIMIT, || {
-            let status = condition(&cluster.json(&["node", "node2"])?, "Ready").map(|c| c["status"].clone()).unwrap_or_default();
+            let status =
+                condition(&cluster.json(&["node", "node2"])?, "Ready").map(|c| c["status"].clone()).unwrap_or_default();
             Ok(Answer::when(status == wanted, || status.to_string()))
         })
     };

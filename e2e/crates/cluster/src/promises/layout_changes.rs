@@ -39,12 +39,18 @@ pub(super) fn proof(cluster: &Cluster) -> Result<()> {
         ("too-narrow", last.map(|id| (&narrow, json!({"split": {"segment": id, "into": 2}}))), "TooNarrow"),
     ];
     for (name, request, reason) in rejections {
-        let Some((of, change)) = request else { anyhow::bail!("no segment of width 1 came of the splits: {}", narrow.see()?.summary()) };
+        let Some((of, change)) = request else {
+            anyhow::bail!("no segment of width 1 came of the splits: {}", narrow.see()?.summary())
+        };
         let before = of.see()?;
         let outcome = of.change(&format!("bad-{name}"), &change)?;
         ensure!(outcome == Outcome::Failed(reason.to_owned()), "{name}: {outcome:?}, expected Failed/{reason}");
         let after = of.see()?;
-        ensure!(after.status()["layout"] == before.status()["layout"], "{name} changed the layout: {}", after.summary());
+        ensure!(
+            after.status()["layout"] == before.status()["layout"],
+            "{name} changed the layout: {}",
+            after.summary()
+        );
     }
     let missing = Topic { cluster, namespace: space.clone(), name: "nowhere".to_owned() };
     let outcome = missing.change("bad-topic", &json!({"split": {"segment": 0, "into": 2}}))?;

@@ -21,7 +21,11 @@ pub(super) fn proof(cluster: &Cluster) -> Result<()> {
     cluster.kill_pod(&cluster.system, &pod_of(cluster, &leader)?, "/braid-operator")?;
     let (heir, term) = until("another leader", Duration::from_secs(20), || {
         let (holder, term) = lease(cluster)?;
-        if !holder.is_empty() && holder != leader { Ok(Answer::There((holder, term))) } else { Ok(Answer::NotYet(holder)) }
+        if !holder.is_empty() && holder != leader {
+            Ok(Answer::There((holder, term)))
+        } else {
+            Ok(Answer::NotYet(holder))
+        }
     })?;
     ensure!(started.elapsed() < Duration::from_secs(20), "it took {:?}", started.elapsed());
     ensure!(pod_of(cluster, &heir)? != pod_of(cluster, &leader)?, "`{leader}` was killed and leads again as `{heir}`");
@@ -45,7 +49,10 @@ pub(super) fn proof(cluster: &Cluster) -> Result<()> {
     let answer = tokio::runtime::Runtime::new()?.block_on(send(cluster, &segment.store, address, command))?;
     let Some(Answered::Refused(refused)) = answer.result else { anyhow::bail!("an old term was answered {answer:?}") };
     ensure!(refused.code() == proto::Code::StaleFence, "{refused:?}");
-    ensure!(refused.have_fence.is_some_and(|have| have.term == term), "the refusal names the term held, {term}: {refused:?}");
+    ensure!(
+        refused.have_fence.is_some_and(|have| have.term == term),
+        "the refusal names the term held, {term}: {refused:?}"
+    );
     ensure!(topic.see()?.active() == seen.active(), "the layout stays");
     cluster.remove(&space)
 }
@@ -61,7 +68,11 @@ fn lease(cluster: &Cluster) -> Result<(String, u64)> {
 fn pod_of(cluster: &Cluster, holder: &str) -> Result<String> {
     let pods = cluster.json(&["pods", "-n", &cluster.system, "-l", "app.kubernetes.io/name=braid-operator"])?;
     let names = pods["items"].as_array().context("items")?.iter().filter_map(|p| p["metadata"]["name"].as_str());
-    names.into_iter().find(|name| holder.starts_with(name)).map(str::to_owned).with_context(|| format!("no pod holds the lease as `{holder}`"))
+    names
+        .into_iter()
+        .find(|name| holder.starts_with(name))
+        .map(str::to_owned)
+        .with_context(|| format!("no pod holds the lease as `{holder}`"))
 }
 
 /// Sends one command with an operator's identity, made with the operator's own authority.

@@ -15,13 +15,29 @@ const BUCKETS: u64 = 16;
 
 pub(super) fn proof(cluster: &Cluster) -> Result<()> {
     let space = cluster.namespace("members")?;
-    let topic = Topic::create(cluster, &space, "orders", &json!({"entryBucketBudget": BUCKETS, "autoscale": {"mode": "Off"}}))?;
+    let topic =
+        Topic::create(cluster, &space, "orders", &json!({"entryBucketBudget": BUCKETS, "autoscale": {"mode": "Off"}}))?;
     let group = topic.subscription();
     let member = |name: &str| {
-        let args = ["consume", "orders", "-n", &space, "--subscription", &group, "--name", name, "--work", "1ms", "--record", "-"];
+        let args = [
+            "consume",
+            "orders",
+            "-n",
+            &space,
+            "--subscription",
+            &group,
+            "--name",
+            name,
+            "--work",
+            "1ms",
+            "--record",
+            "-",
+        ];
         ClientPod::start(cluster, &space, name, &args)
     };
-    let owners = |n: u64| topic.until(&format!("{n} consumers"), Duration::from_secs(30), |s| s.owners_of(0) == n && s.owners().1 == 0);
+    let owners = |n: u64| {
+        topic.until(&format!("{n} consumers"), Duration::from_secs(30), |s| s.owners_of(0) == n && s.owners().1 == 0)
+    };
 
     let mut a = member("a")?;
     let mut b = member("b")?;
@@ -61,16 +77,18 @@ pub(super) fn proof(cluster: &Cluster) -> Result<()> {
     // A join moves at most ceil(16 / 3) = 6 buckets, all of them to the joiner; nothing moves between the two that stay.
     let before = owner_by_key(&lines, 0, joined);
     let between = owner_by_key(&lines, joined, left);
-    let moved: Vec<_> = between.iter().filter(|(key, _)| before.contains_key(*key)).filter(|(key, who)| who.as_str() != before[*key]).collect();
+    let moved: Vec<_> = between
+        .iter()
+        .filter(|(key, _)| before.contains_key(*key))
+        .filter(|(key, who)| who.as_str() != before[*key])
+        .collect();
     ensure!(moved.iter().all(|(_, who)| who.as_str() == "c"), "keys moved between the members that stayed: {moved:?}");
     ensure!(!moved.is_empty(), "the joiner got nothing");
     // A leave moves only the leaver's, a kill only the dead one's.
     for (from, to, gone) in [(left, killed, "b"), (killed, u64::MAX, "a")] {
         let (before, after) = (owner_by_key(&lines, joined, from), owner_by_key(&lines, from, to));
-        let strangers: Vec<_> = after
-            .iter()
-            .filter(|(key, who)| before.get(*key).is_some_and(|was| was != *who && was != gone))
-            .collect();
+        let strangers: Vec<_> =
+            after.iter().filter(|(key, who)| before.get(*key).is_some_and(|was| was != *who && was != gone)).collect();
         ensure!(strangers.is_empty(), "when `{gone}` went, keys of others moved: {strangers:?}");
     }
     cluster.remove(&space)

@@ -13,7 +13,12 @@ use crate::wait::{Answer, until};
 
 pub(super) fn proof(cluster: &Cluster) -> Result<()> {
     let space = cluster.namespace("loss")?;
-    let topic = Topic::create(cluster, &space, "orders", &json!({"initialSegments": 3, "entryBucketBudget": 12, "autoscale": {"mode": "Off"}}))?;
+    let topic = Topic::create(
+        cluster,
+        &space,
+        "orders",
+        &json!({"initialSegments": 3, "entryBucketBudget": 12, "autoscale": {"mode": "Off"}}),
+    )?;
     let group = topic.subscription();
     let seen = topic.see()?;
     let home = seen.status()["home"]["store"].as_str().context("status.home.store")?.to_owned();
@@ -37,7 +42,12 @@ pub(super) fn proof(cluster: &Cluster) -> Result<()> {
         })
     };
     // Once a node that only holds a segment, once the home of the group too.
-    let other = seen.active().iter().map(|s| s.store.clone()).find(|s| *s != home).context("segments on more than one store")?;
+    let other = seen
+        .active()
+        .iter()
+        .map(|s| s.store.clone())
+        .find(|s| *s != home)
+        .context("segments on more than one store")?;
     for (store, before) in [(&other, 2000), (&home, 6000)] {
         acked(before)?;
         cluster.kill_pod(&cluster.system, store, "/braid-node")?;

@@ -13,7 +13,12 @@ use crate::wait::holds;
 pub(super) fn proof(cluster: &Cluster) -> Result<()> {
     let space = cluster.namespace("policies")?;
     policy(cluster, &space, &json!({"maxSegments": 8, "minSegments": 2, "split": {"messagesInPerSecond": 5000}}))?;
-    let topic = Topic::create(cluster, &space, "layers", &json!({"autoscale": {"maxSegments": 4, "merge": {"messagesInPerSecond": 20}}}))?;
+    let topic = Topic::create(
+        cluster,
+        &space,
+        "layers",
+        &json!({"autoscale": {"maxSegments": 4, "merge": {"messagesInPerSecond": 20}}}),
+    )?;
     let effective = |policy: &Value| {
         policy["maxSegments"] == 4                                // the topic's own
             && policy["minSegments"] == 2                         // the namespace's
@@ -22,11 +27,15 @@ pub(super) fn proof(cluster: &Cluster) -> Result<()> {
             && policy["split"]["bytesInPerSecond"] == 50_000_000  // the operator's
             && policy["splitFloor"] == 1000
     };
-    topic.until("each field from its layer", Duration::from_secs(20), |s| effective(&s.status()["autoscale"]["policy"]))?;
+    topic.until("each field from its layer", Duration::from_secs(20), |s| {
+        effective(&s.status()["autoscale"]["policy"])
+    })?;
 
     // Valid apart, invalid together: minSegments 6 of the namespace above maxSegments 4 of the topic.
     policy(cluster, &space, &json!({"maxSegments": 8, "minSegments": 6, "split": {"messagesInPerSecond": 5000}}))?;
-    let seen = topic.until("ScalingActive False/InvalidPolicy", Duration::from_secs(20), |s| s.condition("ScalingActive").1 == "InvalidPolicy")?;
+    let seen = topic.until("ScalingActive False/InvalidPolicy", Duration::from_secs(20), |s| {
+        s.condition("ScalingActive").1 == "InvalidPolicy"
+    })?;
     let (status, _, message) = seen.condition("ScalingActive");
     ensure!(status == "False", "{}", seen.summary());
     for part in ["minSegments", "6", "maxSegments", "4"] {
@@ -36,7 +45,12 @@ pub(super) fn proof(cluster: &Cluster) -> Result<()> {
 
     // Five consumers on 1 x 4 would be a rebucket; nothing is scaled while the policy is invalid.
     let group = topic.subscription();
-    let mut consumer = ClientPod::start(cluster, &space, "consumer", &["consume", "layers", "-n", &space, "--subscription", &group, "--members", "5"])?;
+    let mut consumer = ClientPod::start(
+        cluster,
+        &space,
+        "consumer",
+        &["consume", "layers", "-n", &space, "--subscription", &group, "--members", "5"],
+    )?;
     topic.until("5 sessions", Duration::from_secs(30), |s| s.owners_of(0) == 4 && s.owners().1 == 1)?;
     holds("the epoch under an invalid policy", Duration::from_secs(5), &1, || Ok(topic.see()?.epoch()))?;
 

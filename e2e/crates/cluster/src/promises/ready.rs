@@ -25,8 +25,16 @@ pub(super) fn proof(cluster: &Cluster) -> Result<()> {
     let outcome = (|| {
         let topic = Topic::declare(cluster, &space, "unheard", &json!({}))?;
         let look = || Ok((topic.see()?.condition("Ready").0, topic.see()?.condition("Ready").1));
-        holds("Ready of a topic without operator", Duration::from_secs(3), &("Unknown".to_owned(), "Pending".to_owned()), look)?;
-        ensure!(cluster.wait_condition(&space, "stopic/unheard", "Ready", 1).is_err(), "a wait must time out while Ready is Unknown");
+        holds(
+            "Ready of a topic without operator",
+            Duration::from_secs(3),
+            &("Unknown".to_owned(), "Pending".to_owned()),
+            look,
+        )?;
+        ensure!(
+            cluster.wait_condition(&space, "stopic/unheard", "Ready", 1).is_err(),
+            "a wait must time out while Ready is Unknown"
+        );
         Ok(())
     })();
     cluster.scale("deploy/braid-operator", 2)?;

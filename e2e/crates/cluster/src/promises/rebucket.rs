@@ -30,13 +30,32 @@ pub(super) fn cold_topic(cluster: &Cluster) -> Result<()> {
         cluster,
         &space,
         "consumer",
-        &["consume", "orders", "-n", &space, "--subscription", &group, "--members", "5", "--work", "20ms", "--count", MESSAGES, "--idle", "60s", "--record", "-"],
+        &[
+            "consume",
+            "orders",
+            "-n",
+            &space,
+            "--subscription",
+            &group,
+            "--members",
+            "5",
+            "--work",
+            "20ms",
+            "--count",
+            MESSAGES,
+            "--idle",
+            "60s",
+            "--record",
+            "-",
+        ],
     )?;
 
-    let seen = topic.until("one rebucket to 8", Duration::from_secs(30), |s| s.epoch() == 2 && !s.operation_under_way())?;
+    let seen =
+        topic.until("one rebucket to 8", Duration::from_secs(30), |s| s.epoch() == 2 && !s.operation_under_way())?;
     ensure!(seen.buckets() == [8], "{}", seen.summary());
     ensure!(seen.last_decision().1 == "BelowSplitFloor", "{}", seen.summary());
-    let during = topic.until("owners while the parent has backlog", Duration::from_secs(10), |s| s.owners_of(0) == 4)?;
+    let during =
+        topic.until("owners while the parent has backlog", Duration::from_secs(10), |s| s.owners_of(0) == 4)?;
     ensure!(during.owners_of(1) == 0 && during.owners().1 == 1, "parent 4, successor 0, idle 1: {}", during.summary());
     let after = topic.until("owners after the parent", Duration::from_secs(60), |s| s.owners_of(1) == 5)?;
     ensure!(after.owners_of(0) == 0 && after.owners().1 == 0, "parent 0, successor 5, idle 0: {}", after.summary());
@@ -44,7 +63,11 @@ pub(super) fn cold_topic(cluster: &Cluster) -> Result<()> {
     consumer.finished(Duration::from_secs(90))?;
     let report = check(cluster, &[&producer.records, &consumer.records])?;
     let lines = records::read(&[&consumer.records])?;
-    ensure!(records::count(&lines, "delivered") == 3000, "delivered {}, expected {MESSAGES}: {report}", records::count(&lines, "delivered"));
+    ensure!(
+        records::count(&lines, "delivered") == 3000,
+        "delivered {}, expected {MESSAGES}: {report}",
+        records::count(&lines, "delivered")
+    );
     for segment in [0, 1] {
         for (key, members) in records::members_by_key(&lines, Some(segment)) {
             ensure!(members.len() == 1, "key `{key}` of segment {segment} was with {members:?}, expected one consumer");
@@ -71,7 +94,9 @@ fn spec(mode: &str) -> Value {
 fn decided_later(cluster: &Cluster, space: &str, name: &str, members: u64, wanted: &[u64]) -> Result<()> {
     let topic = Topic::create(cluster, space, name, &spec("Off"))?;
     let mut consumer = members_of(cluster, space, &topic, members)?;
-    let seen = topic.until("all sessions", Duration::from_secs(30), |s| s.owners().0.iter().map(|(_, n)| n).sum::<u64>() + s.owners().1 == members)?;
+    let seen = topic.until("all sessions", Duration::from_secs(30), |s| {
+        s.owners().0.iter().map(|(_, n)| n).sum::<u64>() + s.owners().1 == members
+    })?;
     ensure!(seen.epoch() == 1 && seen.buckets() == [1, 1, 1, 1], "mode Off changes nothing: {}", seen.summary());
     ensure!(seen.owners().1 == members - 4, "4 owners, the rest idle: {}", seen.summary());
     topic.patch(&json!({"autoscale": {"mode": "Auto"}}))?;
@@ -89,13 +114,21 @@ fn decided_while_joining(cluster: &Cluster, space: &str) -> Result<()> {
 
 fn members_of<'a>(cluster: &'a Cluster, space: &str, topic: &Topic, members: u64) -> Result<ClientPod<'a>> {
     let (members, group, name) = (members.to_string(), topic.subscription(), format!("{}-consumer", topic.name));
-    ClientPod::start(cluster, space, &name, &["consume", &topic.name, "-n", space, "--subscription", &group, "--members", &members])
+    ClientPod::start(
+        cluster,
+        space,
+        &name,
+        &["consume", &topic.name, "-n", space, "--subscription", &group, "--members", &members],
+    )
 }
 
 fn one_decision(topic: &Topic, members: u64, wanted: &[u64]) -> Result<()> {
-    let seen = topic.until("one rebucket of all", Duration::from_secs(30), |s| s.epoch() == 2 && !s.operation_under_way())?;
+    let seen =
+        topic.until("one rebucket of all", Duration::from_secs(30), |s| s.epoch() == 2 && !s.operation_under_way())?;
     ensure!(seen.buckets() == wanted, "expected {wanted:?}: {}", seen.summary());
     ensure!(seen.last_decision().1 == "AtMaxSegments", "{}", seen.summary());
-    topic.until("every member busy", Duration::from_secs(30), |s| s.owners().1 == 0 && s.owners().0.iter().map(|(_, n)| n).sum::<u64>() == members)?;
+    topic.until("every member busy", Duration::from_secs(30), |s| {
+        s.owners().1 == 0 && s.owners().0.iter().map(|(_, n)| n).sum::<u64>() == members
+    })?;
     holds("the epoch", Duration::from_secs(5), &2, || Ok(topic.see()?.epoch()))
 }

@@ -21,11 +21,17 @@ pub(super) fn proof(cluster: &Cluster) -> Result<()> {
     // Other promises' namespaces are on their way out; what they still write is theirs.
     crate::wait::until("other namespaces to be gone", Duration::from_secs(120), || {
         let spaces = cluster.json(&["namespaces"])?;
-        let leaving = spaces["items"].as_array().map_or(0, |all| all.iter().filter(|n| n["status"]["phase"] == "Terminating").count());
+        let leaving = spaces["items"]
+            .as_array()
+            .map_or(0, |all| all.iter().filter(|n| n["status"]["phase"] == "Terminating").count());
         Ok(crate::wait::Answer::when(leaving == 0, || format!("{leaving} terminating")))
     })?;
     let before = versions(cluster)?;
-    ensure!(before.keys().filter(|k| k.starts_with(&format!("{space}/ScalableTopic/"))).count() == TOPICS, "{:?}", before.keys());
+    ensure!(
+        before.keys().filter(|k| k.starts_with(&format!("{space}/ScalableTopic/"))).count() == TOPICS,
+        "{:?}",
+        before.keys()
+    );
     std::thread::sleep(Duration::from_secs(180));
     let after = versions(cluster)?;
     let moved: Vec<_> = after.iter().filter(|(name, version)| before.get(*name) != Some(version)).collect();
@@ -37,7 +43,8 @@ pub(super) fn proof(cluster: &Cluster) -> Result<()> {
 /// The resourceVersion of every object of Braid's kinds and of every object in its namespace, but Leases.
 fn versions(cluster: &Cluster) -> Result<BTreeMap<String, String>> {
     let kinds = cluster.kubectl(&["api-resources", "--verbs=list", "--namespaced", "-o", "name"])?;
-    let kinds: Vec<_> = kinds.lines().filter(|k| !k.starts_with("leases.") && !k.ends_with(".metrics.k8s.io")).collect();
+    let kinds: Vec<_> =
+        kinds.lines().filter(|k| !k.starts_with("leases.") && !k.ends_with(".metrics.k8s.io")).collect();
     let mut versions = BTreeMap::new();
     for args in [vec![KINDS, "-A"], vec![&kinds.join(","), "-n", &cluster.system]] {
         for object in cluster.json(&args)?["items"].as_array().context("items")? {
