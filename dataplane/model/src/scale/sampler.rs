@@ -17,7 +17,7 @@ pub const LOAD_WINDOW_SECONDS_MAX: u64 = 600;
 #[derive(Clone, Debug)]
 pub struct Sampler {
     thresholds: Thresholds,
-    /// At most this many of the newest one-second rates are kept, 1..=LOAD_WINDOW_SECONDS_MAX.
+    /// How many of the newest one-second rates make a sample, 1..=LOAD_WINDOW_SECONDS_MAX; one more is kept.
     window: usize,
     seconds: VecDeque<Rates>,
     measured_at: Micros,
@@ -56,17 +56,13 @@ impl Sampler {
         }
         self.thresholds = thresholds;
         self.window = window(policy);
-        while self.seconds.len() > self.window {
-            self.seconds.pop_front();
-        }
+        self.keep(self.window + 1);
     }
 
     /// Takes the rates of the second that ends `now`.
     pub fn push(&mut self, second_rates: Rates, now: Micros) {
-        while self.seconds.len() >= self.window {
-            self.seconds.pop_front();
-        }
         self.seconds.push_back(second_rates);
+        self.keep(self.window + 1);
         self.measured_at = now;
         // One warm second ends the cold, though the sample, the least of several, may not show it.
         self.cold_since =
@@ -75,14 +71,30 @@ impl Sampler {
 
     /// The segment's sample: each rate the least of the window.
     ///
-    /// `None` until the window is full: a load that has not lasted that long is unknown, not zero.
+    /// `None` until the window is full: a load that has not lasted that long is unknown, not zero. A load sets in within a
+    /// second, not at its start; as long as that second is the window's oldest and at least a quarter under all later ones,
+    /// the rate before it counts still. Otherwise a step would first show as the fraction that this second saw of it.
     #[must_use]
     pub fn sample(&self) -> Option<Sample> {
-        if self.seconds.len() < self.window {
-            return None;
+        let from = self.seconds.len().checked_sub(self.window)?;
+        let later = self.seconds.iter().skip(from + 1).copied().reduce(|least, second| least.least(&second));
+        let oldest = self.seconds[from];
+        let before = from.checked_sub(1).map_or(oldest, |i| self.seconds[i]);
+        let mut rates = oldest;
+        if let Some(later) = later {
+            for i in 0..rates.0.len() {
+                let sets_in = u128::from(oldest.0[i]) * 4 <= u128::from(later.0[i]) * 3;
+                let oldest = if sets_in { oldest.0[i].min(before.0[i]) } else { oldest.0[i] };
+                rates.0[i] = oldest.min(later.0[i]);
+            }
         }
-        let rates = self.seconds.iter().copied().reduce(|least, second| least.least(&second))?;
         Some(Sample { rates, sampled_at: self.measured_at, cold_since: self.cold_since, estimated: false })
+    }
+
+    fn keep(&mut self, seconds: usize) {
+        while self.seconds.len() > seconds {
+            self.seconds.pop_front();
+        }
     }
 
     /// The sample to send now, if one is due; it then counts as sent.
@@ -189,6 +201,17 @@ mod tests {
             seen.extend(sampler.sample().map(|sample| sample.rates.messages_in()));
         }
         assert_eq!(seen, [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 80_000]);
+    }
+
+    #[test]
+    fn a_step_within_a_second_shows_whole_or_not_at_all() {
+        let mut sampler = sampler(3);
+        let mut seen = std::vec::Vec::new();
+        for (second, rate) in (1..).zip([0, 0, 0, 700, 1_500, 1_500, 1_500, 1_480]) {
+            sampler.push(messages(rate), at(second));
+            seen.extend(sampler.sample().map(|sample| sample.rates.messages_in()));
+        }
+        assert_eq!(seen, [0, 0, 0, 0, 1_500, 1_480]);
     }
 
     #[test]

@@ -105,8 +105,9 @@ fn phase(cluster: &Cluster, namespace: &str, name: &str) -> Result<String> {
 
 /// `braid check` over the records: `Ok` if nothing is lost, duplicated, out of order or with two members at once.
 pub(crate) fn check(cluster: &Cluster, records: &[&Path]) -> Result<serde_json::Value> {
+    let clean = records.iter().map(|path| without_words(path)).collect::<Result<Vec<_>>>()?;
     let mut args = vec!["check", "-o", "json"];
-    args.extend(records.iter().map(|p| p.to_str().expect("paths here are UTF-8")));
+    args.extend(clean.iter().map(|p| p.to_str().expect("paths here are UTF-8")));
     let (report, good) = cluster.braid(&args)?;
     let report: serde_json::Value =
         serde_json::from_str(&report).with_context(|| format!("braid check printed {report:?}"))?;
@@ -117,4 +118,13 @@ pub(crate) fn check(cluster: &Cluster, records: &[&Path]) -> Result<serde_json::
         );
     }
     Ok(report)
+}
+
+/// The records alone: a pod's log holds what the program said on stderr too, and a last line that a kill cut short.
+fn without_words(path: &Path) -> Result<PathBuf> {
+    let text = std::fs::read_to_string(path)?;
+    let lines = text.split_inclusive('\n').filter(|line| line.starts_with('{') && line.ends_with("}\n"));
+    let clean = path.with_extension("records");
+    std::fs::write(&clean, lines.collect::<String>())?;
+    Ok(clean)
 }

@@ -11,44 +11,52 @@ use crate::records;
 use crate::topic::Topic;
 use crate::wait::holds;
 
-const MESSAGES: &str = "3000";
+const BACKLOG: usize = 3000;
+const AFTER: usize = 1000;
 
 /// Promise 2.
 pub(super) fn cold_topic(cluster: &Cluster) -> Result<()> {
     let space = cluster.namespace("cold")?;
     let topic = Topic::create(cluster, &space, "orders", &json!({}))?;
     let group = topic.subscription();
-    // A backlog first, below the split floor, so that the parent still holds work when the successor appears.
-    let mut producer = ClientPod::start(
-        cluster,
-        &space,
-        "producer",
-        &["produce", "orders", "-n", &space, "--rate", "300", "--keys", "200", "--count", MESSAGES, "--record", "-"],
-    )?;
-    producer.finished(Duration::from_secs(60))?;
-    let mut consumer = ClientPod::start(
-        cluster,
-        &space,
-        "consumer",
-        &[
-            "consume",
+    let produce = |name: &'static str, count: usize, prefix: &str| {
+        let count = count.to_string();
+        let args = [
+            "produce",
             "orders",
             "-n",
             &space,
-            "--subscription",
-            &group,
-            "--members",
-            "5",
-            "--work",
-            "20ms",
+            "--rate",
+            "300",
+            "--keys",
+            "200",
+            "--key-prefix",
+            prefix,
             "--count",
-            MESSAGES,
-            "--idle",
-            "60s",
+            &count,
             "--record",
             "-",
-        ],
-    )?;
+        ];
+        ClientPod::start(cluster, &space, name, &args)
+    };
+    // A backlog first, below the split floor, so that the parent still holds work when the successor appears.
+    let mut before = produce("before", BACKLOG, "before-")?;
+    before.finished(Duration::from_secs(60))?;
+    let consume = [
+        "consume",
+        "orders",
+        "-n",
+        &space,
+        "--subscription",
+        &group,
+        "--members",
+        "5",
+        "--work",
+        "20ms",
+        "--record",
+        "-",
+    ];
+    let mut consumer = ClientPod::start(cluster, &space, "consumer", &consume)?;
 
     let seen =
         topic.until("one rebucket to 8", Duration::from_secs(30), |s| s.epoch() == 2 && !s.operation_under_way())?;
@@ -60,14 +68,18 @@ pub(super) fn cold_topic(cluster: &Cluster) -> Result<()> {
     let after = topic.until("owners after the parent", Duration::from_secs(60), |s| s.owners_of(1) == 5)?;
     ensure!(after.owners_of(0) == 0 && after.owners().1 == 0, "parent 0, successor 5, idle 0: {}", after.summary());
 
-    consumer.finished(Duration::from_secs(90))?;
-    let report = check(cluster, &[&producer.records, &consumer.records])?;
+    let mut late = produce("after", AFTER, "after-")?;
+    late.finished(Duration::from_secs(60))?;
+    let all = BACKLOG + AFTER;
+    crate::wait::until("every message to be done", Duration::from_secs(90), || {
+        let done = records::count(&records::read(&[&consumer.records])?, "done");
+        Ok(crate::wait::Answer::when(done >= all, || format!("{done} of {all} done")))
+    })?;
+    consumer.stop()?;
+    let report = check(cluster, &[&before.records, &late.records, &consumer.records])?;
     let lines = records::read(&[&consumer.records])?;
-    ensure!(
-        records::count(&lines, "delivered") == 3000,
-        "delivered {}, expected {MESSAGES}: {report}",
-        records::count(&lines, "delivered")
-    );
+    let delivered = records::count(&lines, "delivered");
+    ensure!(delivered == all, "delivered {delivered}, expected {all}: {report}");
     for segment in [0, 1] {
         for (key, members) in records::members_by_key(&lines, Some(segment)) {
             ensure!(members.len() == 1, "key `{key}` of segment {segment} was with {members:?}, expected one consumer");
