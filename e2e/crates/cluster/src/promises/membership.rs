@@ -82,10 +82,13 @@ pub(super) fn proof(cluster: &Cluster) -> Result<()> {
         .filter(|(key, _)| before.contains_key(*key))
         .filter(|(key, who)| who.as_str() != before[*key])
         .collect();
-    ensure!(moved.iter().all(|(_, who)| who.as_str() == "c"), "keys moved between the members that stayed: {moved:?}");
+    ensure!(
+        moved.iter().all(|(_, who)| who.as_str() == "c-0"),
+        "keys moved between the members that stayed: {moved:?}"
+    );
     ensure!(!moved.is_empty(), "the joiner got nothing");
     // A leave moves only the leaver's, a kill only the dead one's.
-    for (from, to, gone) in [(left, killed, "b"), (killed, u64::MAX, "a")] {
+    for (from, to, gone) in [(left, killed, "b-0"), (killed, u64::MAX, "a-0")] {
         let (before, after) = (owner_by_key(&lines, joined, from), owner_by_key(&lines, from, to));
         let strangers: Vec<_> =
             after.iter().filter(|(key, who)| before.get(*key).is_some_and(|was| was != *who && was != gone)).collect();

@@ -17,31 +17,9 @@ const AFTER: usize = 1000;
 /// Promise 2.
 pub(super) fn cold_topic(cluster: &Cluster) -> Result<()> {
     let space = cluster.namespace("cold")?;
-    let topic = Topic::create(cluster, &space, "orders", &json!({}))?;
+    // Off until all have joined, so that each key has its consumer before the first message and keeps it.
+    let topic = Topic::create(cluster, &space, "orders", &json!({"autoscale": {"mode": "Off"}}))?;
     let group = topic.subscription();
-    let produce = |name: &'static str, count: usize, prefix: &str| {
-        let count = count.to_string();
-        let args = [
-            "produce",
-            "orders",
-            "-n",
-            &space,
-            "--rate",
-            "300",
-            "--keys",
-            "200",
-            "--key-prefix",
-            prefix,
-            "--count",
-            &count,
-            "--record",
-            "-",
-        ];
-        ClientPod::start(cluster, &space, name, &args)
-    };
-    // A backlog first, below the split floor, so that the parent still holds work when the successor appears.
-    let mut before = produce("before", BACKLOG, "before-")?;
-    before.finished(Duration::from_secs(60))?;
     let consume = [
         "consume",
         "orders",
@@ -57,6 +35,11 @@ pub(super) fn cold_topic(cluster: &Cluster) -> Result<()> {
         "-",
     ];
     let mut consumer = ClientPod::start(cluster, &space, "consumer", &consume)?;
+    topic.until("4 owners and 1 idle", Duration::from_secs(30), |s| s.owners() == (vec![(0, 4)], 1))?;
+    // Under the split floor, and three times what four consumers can do: the parent holds work when the successor appears.
+    let mut before = produce(cluster, &space, "before", BACKLOG)?;
+    before.finished(Duration::from_secs(60))?;
+    topic.patch(&json!({"autoscale": {"mode": "Auto"}}))?;
 
     let seen =
         topic.until("one rebucket to 8", Duration::from_secs(30), |s| s.epoch() == 2 && !s.operation_under_way())?;
@@ -68,7 +51,7 @@ pub(super) fn cold_topic(cluster: &Cluster) -> Result<()> {
     let after = topic.until("owners after the parent", Duration::from_secs(60), |s| s.owners_of(1) == 5)?;
     ensure!(after.owners_of(0) == 0 && after.owners().1 == 0, "parent 0, successor 5, idle 0: {}", after.summary());
 
-    let mut late = produce("after", AFTER, "after-")?;
+    let mut late = produce(cluster, &space, "after", AFTER)?;
     late.finished(Duration::from_secs(60))?;
     let all = BACKLOG + AFTER;
     crate::wait::until("every message to be done", Duration::from_secs(90), || {
@@ -87,6 +70,13 @@ pub(super) fn cold_topic(cluster: &Cluster) -> Result<()> {
     }
     ensure!(topic.see()?.epoch() == 2, "no further change: {}", topic.see()?.summary());
     cluster.remove(&space)
+}
+
+fn produce<'a>(cluster: &'a Cluster, space: &str, name: &str, count: usize) -> Result<ClientPod<'a>> {
+    let (count, prefix) = (count.to_string(), format!("{name}-"));
+    let shape = ["--rate", "600", "--keys", "200", "--key-prefix", &prefix, "--count", &count];
+    let args = [&["produce", "orders", "-n", space, "--record", "-"], &shape[..]].concat();
+    ClientPod::start(cluster, space, name, &args)
 }
 
 /// Promise 3.
