@@ -318,7 +318,13 @@ fn decided(seen: &Seen, after: Ledger, judged: &Judged, change: &Change, now: Mi
     if let Some(status) = &mut plan.status {
         status.autoscale.get_or_insert_default().last_decision = Some(decision);
     }
-    plan.noting(Note::normal("ScalingDecided", text))
+    // The reason says what changed: events of one reason become a series that keeps its first text.
+    let reason = match change {
+        Change::Split { .. } => "SplitDecided",
+        Change::Rebucket { .. } => "RebucketDecided",
+        Change::Merge { .. } => "MergeDecided",
+    };
+    plan.noting(Note::normal(reason, text))
 }
 
 fn request_of(change: &Change) -> Request {

@@ -59,7 +59,7 @@ pub(crate) async fn tell(
         ctx.fault.acted(&uid);
     }
     for note in &plan.notes {
-        if note.reason == "ScalingDecided" {
+        if note.reason.ends_with("Decided") {
             ctx.metrics.decisions.fetch_add(1, Ordering::Relaxed);
         }
         info!(reason = note.reason, note = note.text, "told");

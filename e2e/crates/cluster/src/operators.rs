@@ -1,7 +1,6 @@
 //! Operators as plain processes, and a hand on the control protocol.
 
 use std::fs::File;
-use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -13,7 +12,6 @@ use crate::wait::{Answer, until};
 /// A `braid-operator` process that watches one namespace, with a Lease of its own in it; killed when dropped.
 pub(crate) struct Operator {
     child: Child,
-    pub(crate) log: PathBuf,
 }
 
 impl Operator {
@@ -32,7 +30,7 @@ impl Operator {
             Some(at) => command.env("BRAID_CRASH_AT", at),
             None => command.env_remove("BRAID_CRASH_AT"),
         };
-        Ok(Self { child: command.spawn().context("braid-operator")?, log })
+        Ok(Self { child: command.spawn().context("braid-operator")? })
     }
 
     /// Waits until the process ended by itself; `None` if it is still there after `limit`.

@@ -26,6 +26,15 @@ pub(super) fn proof(cluster: &Cluster) -> Result<()> {
             .map_or(0, |all| all.iter().filter(|n| n["status"]["phase"] == "Terminating").count());
         Ok(crate::wait::Answer::when(leaving == 0, || format!("{leaving} terminating")))
     })?;
+    // A new topic's status says more as its first samples come in; at rest is what follows.
+    let mut last = versions(cluster)?;
+    crate::wait::until("all to come to rest", Duration::from_secs(90), || {
+        std::thread::sleep(Duration::from_secs(10));
+        let now = versions(cluster)?;
+        let still = now == last;
+        last = now;
+        Ok(crate::wait::Answer::when(still, || "written in the last 10 s".to_owned()))
+    })?;
     let before = versions(cluster)?;
     ensure!(
         before.keys().filter(|k| k.starts_with(&format!("{space}/ScalableTopic/"))).count() == TOPICS,
