@@ -105,7 +105,15 @@ install_braid() {
   done
 }
 
-# remove_braid COMMAND...: all of it but the CRDs, which other namespaces may use
+# no_other_braid COMMAND...: dies if the cluster has an operator in another namespace: two would look after the same topics
+no_other_braid() {
+  local others
+  others=$("$@" kubectl get deployments -A -l app.kubernetes.io/name=braid-operator -o 'jsonpath={.items[*].metadata.namespace}')
+  [[ -z $others || $others == "$BRAID_NAMESPACE" ]] || die "Braid is installed in namespace $others already"
+}
+
+# remove_braid COMMAND...: all of it but the CRDs and what they hold
 remove_braid() {
   "$@" kubectl delete namespace "$BRAID_NAMESPACE" --ignore-not-found --wait=false
+  "$@" kubectl delete clusterrolebinding,clusterrole --ignore-not-found -l app.kubernetes.io/part-of=braid
 }
